@@ -13,6 +13,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- include "CHART.commonLabels" . }}
 {{- end }}
 
+{{/* Annotations and labels of an object; more labels may follow. */}}
+{{- define "CHART.metadata" -}}
+{{- with .Values.commonAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{ end -}}
+labels:
+  {{- include "CHART.labels" . | nindent 2 }}
+{{- end }}
+
 {{/* Labels and annotations of the object that runs the pods; call with root, labels,
 and where it is a run, kind and name. */}}
 {{- define "CHART.workloadMetadata" -}}
@@ -21,7 +31,7 @@ labels:
   {{- merge (fromYaml .labels) ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
 {{- $run := dict }}
 {{- if .kind }}{{ $run = include "CHART.runAnnotations" . | fromYaml }}{{ end }}
-{{- with merge $run ($values.workloadAnnotations | default dict) }}
+{{- with merge $run ($values.workloadAnnotations | default dict) ($values.commonAnnotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

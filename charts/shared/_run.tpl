@@ -7,7 +7,7 @@ of path to whether the value acts, for those that act only with another one.
 */}}
 {{- define "CHART.hash" -}}
 {{- $image := .root.Values.image -}}
-{{- $without := concat .never (list "authentication.secretKey" "commonLabels" "enabled" "extraObjects" "global"
+{{- $without := concat .never (list "authentication.secretKey" "commonAnnotations" "commonLabels" "enabled" "extraObjects" "global"
   "helperImage" "networkPolicy" "workloadAnnotations" "workloadLabels") -}}
 {{- $acts := merge .acts (dict "image.tag" (not (or $image.digest (eq $image.tag .root.Chart.AppVersion)))) -}}
 {{- range $path, $act := $acts }}{{ if not $act }}{{ $without = append $without $path }}{{ end }}{{ end -}}

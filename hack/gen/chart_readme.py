@@ -20,8 +20,8 @@ HEAD = """\
 
 What it does, and what to do when it fails: [docs/{name}.md](../../docs/{name}.md). Complete examples:
 [values-examples](../../values-examples). Kubernetes {kubernetes}, Helm 3 or 4. The chart installs objects of its
-namespace only. Worker image: build it as the [README](../../README.md) shows; none is published. The links lead to
-other files of the repository.
+namespace only. No image has to be built ([images](../../docs/clusters.md#images)). The links lead to other
+files of the repository.
 
 As a dependency of another chart it can be left out with `condition: {name}.enabled`.
 
@@ -109,6 +109,8 @@ def kind(node: dict, schema: dict) -> str:
     if "const" in node:
         return f"`{json.dumps(node['const'])}`"
     kinds = node.get("type", "object" if "properties" in node else "")
+    if "const" in node.get("then", {}):  # the other type is a mistake
+        kinds = kinds[0]
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 
-from hack.gen import programs
+from hack.gen import pod_schema, programs
 from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
@@ -36,6 +36,7 @@ def helm(chart: str) -> str:
         "reservedMounts": contract.RESERVED_MOUNTS,
         "programs": programs.CHARTS[chart],
         "keyFile": contract.KEY_FILE,
+        "mergeKeys": pod_schema.merge_keys(),
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
         "agreesWith": {each.name: each.agrees_with for each in variables if each.agrees_with},

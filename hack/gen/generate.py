@@ -63,6 +63,9 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
     shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text()) | accept_names.definitions()
     for chart in CHARTS:
         schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
+        place(schema, shared["elsewhere"] | schema.pop("elsewhere"))
+        if task := schema.get("definitions", {}).get("task"):
+            place(task, shared["elsewhere"] | schema.pop("elsewhereInATask"))
         yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
@@ -92,6 +95,13 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
     yield REPO / "gitops/argocd/argocd-cm.yaml", argocd_cm.config_map()
+
+
+def place(schema: dict, elsewhere: dict[str, str]) -> None:
+    """Let the error about a usual name that the schema does not have say where the value belongs."""
+    for name, where in elsewhere.items():
+        field = f"{where}.{name}" if where.endswith(("spec", "[0]", "TASK")) else where
+        schema["properties"].setdefault(name, {"const": f"did you mean {field}?"})
 
 
 def with_definitions(schema: dict, shared: dict) -> dict:

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from hack.deps.go_tools import source
-from hack.paths import REPO, main
+from hack.paths import REPO, ToolError, main
 
 TARGET = REPO / "schemas/charts/kubernetes.json"
 ROOTS = {
@@ -20,6 +20,7 @@ ROOTS = {
     "apis__networking.k8s.io__v1": ("NetworkPolicyIngressRule", "NetworkPolicyEgressRule"),
 }
 PREFIX = "#/components/schemas/"
+KEYS = "x-kubernetes-list-map-keys"
 
 
 def one_of(*values: str) -> dict:
@@ -152,7 +153,19 @@ def small(schema: dict, left: list[str]) -> dict:
     for below in ("items", "additionalProperties"):
         if isinstance(schema.get(below), dict):
             kept[below] = small(schema[below], left)
+    if keys := schema.get(KEYS):  # by which Kubernetes tells entries of the list apart
+        kept[KEYS] = keys
     return kept
+
+
+def merge_keys() -> dict[str, list[str]]:
+    """Lists of a pod whose entries have keys, by the name of the list."""
+    found: dict[str, list[str]] = {}
+    for schema in json.loads(TARGET.read_text()).values():
+        for name, field in schema.get("properties", {}).items():
+            if KEYS in field and found.setdefault(name, field[KEYS]) != field[KEYS]:
+                raise ToolError(f"two lists are called {name}, with other keys")
+    return found
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Everything that is printed below a line that begins with $ is the output of that
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -25,13 +26,18 @@ def entry() -> None:
     if sys.version_info < (3, 11):
         raise ToolError("Python 3.11 or newer is needed, as `python3` on the PATH")
     start = time.monotonic()
-    print("Three tools on this machine, in about 2 minutes. Packages go to", ENVIRONMENT)
-    if not (ENVIRONMENT / "bin" / "jobgen").exists():
+    print("The tools of the three charts on this machine, in about 2 minutes. Packages go to", ENVIRONMENT)
+    of_this = ENVIRONMENT / ("of-" + hashlib.sha256(str(REPO).encode()).hexdigest()[:12])
+    if not of_this.exists():
         install("./worker ./generator", [], ["--editable", REPO / "worker", "--editable", REPO / "generator"])
+        for other in ENVIRONMENT.glob("of-*"):  # the packages are links to one clone
+            other.unlink()
+        of_this.touch()
     remove(REPO / OUT)
     (REPO / OUT).mkdir(parents=True)
     part(1, "job-group: a group file with two mistakes, and one without, as values of the chart")
     shown("jobgen", "validate", HERE / "group.yaml", codes=[1])
+    print("Each mistake has its line, column and code.")
     shown("jobgen", "to-values", "values-examples/find-each-other/group.yaml", "-o", OUT / "values.yaml", codes=[0])
 
     if run(ENVIRONMENT / "bin" / "python", "-c", HAS_TORCH).strip() == "False":
@@ -40,12 +46,14 @@ def entry() -> None:
         install("torch, about 3 GB", ["--require-hashes", "--no-compile"], ["--requirement", locked])
     part(2, "ddp-run: a training of two ranks hangs. Which one, and where?")
     shown("ddp-launch", "--standalone", "--nproc-per-node=2", "--collective-timeout=10", HERE / "hang.py", codes=[70])
+    print("Rank 1 is at hang.py:11; rank 0 only waited for it. On a cluster every pod ends with this line.")
 
     part(3, "gpu-accept: is this machine fit? First with a fault that is injected, then as it is")
     gpus = run(ENVIRONMENT / "bin" / "python", "-c", HAS_GPUS).strip() == "True"
     device = [] if gpus else ["--device=cpu"]
     fault = ["--check=memory", "--inject=flipped-bit-memory", f"--report-dir={OUT}/faulty"]
     shown("accept-node", *device, *fault, codes=[1])
+    print("The fault was found, and which bit it was.")
     shown("accept-node", *device, f"--report-dir={OUT}/reports", codes=VERDICTS)
     page = OUT / "page.html"
     shown("accept-report", "merge", f"{OUT}/reports", "--expect-nodes=1", f"--html={page}", codes=VERDICTS)

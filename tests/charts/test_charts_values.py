@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from jsonschema import Draft7Validator
 
 from tests.helpers import templates
 from tests.helpers.rendering import CHARTS, HELMS, REPO, template
+from tests.helpers.values_fuzz import is_elsewhere
 
 # What makes values that a person must give: without them the defaults are refused, on purpose.
 GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}
@@ -19,7 +21,16 @@ NO_DEFAULT = {"enabled", "global", "schemaVersion"}  # Helm's own; and what must
 
 
 def schema(chart: str) -> dict:
-    return json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+    """The schema without the names that only say where their value belongs."""
+    return kept(json.loads((REPO / "charts" / chart / "values.schema.json").read_text()))
+
+
+def kept(node: object) -> object:
+    if isinstance(node, list):
+        return [kept(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {name: kept(each) for name, each in node.items() if not (isinstance(each, dict) and is_elsewhere(each))}
 
 
 def defaults(chart: str) -> dict:
@@ -139,3 +150,41 @@ def within(node: object) -> Iterator[dict]:
         yield node
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from within(child)
+
+
+def elsewhere(chart: str) -> Iterator[tuple[str, str]]:
+    """Name, and the place of its value, at the top of a schema and in a task of a group."""
+    root = json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+    for path, node in (("", root), ("tasks.t.", root["definitions"].get("task", {}))):
+        for name, each in node.get("properties", {}).items():
+            if is_elsewhere(each):
+                yield f"{path}{name}", each["const"]
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None:
+    names = dict(elsewhere(chart))
+    assert len(names) > 40
+    for helm in HELMS:
+        options = [f"--set={name}=x" for name in names]
+        said = template(helm, chart, json.dumps(GIVEN.get(chart, {})).encode(), *options).stderr.decode()
+        assert [name for name, where in names.items() if where not in said] == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
+    root = schema(chart)
+    known = {".".join(map(str, path)) for path, _ in declared(root, root)}
+    for name, where in elsewhere(chart):
+        above = "tasks.key." if name.startswith("tasks.") else ""
+        for words in re.split(" or | and ", where.removeprefix("did you mean ").removesuffix("?")):
+            place = words.split()[0].replace("TASK", "key")
+            if not place.startswith("podTemplate."):  # fields of Kubernetes
+                assert {place, above + place} & known, (name, where)
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_usual_mistakes_of_form_are_named(helm: str) -> None:
+    for option, said in (("image=r/w:1", "image.repository"), ("nodeSelector.a.b/c=x", "for a dot")):
+        done = template(helm, "ddp-run", b"{}", "--set", option)
+        assert done.returncode != 0 and said in done.stderr.decode(), option

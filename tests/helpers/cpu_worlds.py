@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.verdict import Check, judge_check
@@ -17,13 +18,16 @@ COMPARING_PLANS = {name: plan for name, plan in PLANS.items() if name == "cpu" o
 
 def verdict_on(check, evidence: Evidence, plan: Plan) -> Check:
     """The verdict of a check's module on its evidence, without limits of any model."""
-    name = check.__name__.rpartition(".")[2]
-    registered = Registered(name, "", check.SPEC, check.measure, problems=getattr(check, "problems", None))
-    return judge_check(registered, evidence, Limits(), plan)
+    return judge_check(registered(check), evidence, Limits(), plan)
 
 
 def measured(check, plan: Plan) -> Evidence:
     """The evidence of a check's module, with what its facts show."""
-    evidence = check.measure(plan)
-    check.problems(evidence, plan)
+    evidence = registered(check).measure(plan)
+    if registered(check).problems:
+        registered(check).problems(evidence, plan)
     return evidence
+
+
+def registered(check) -> Registered:
+    return registry.load()[check.__name__.rpartition(".")[2]]

@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from gpuworker.accept import check_spec, registry
+from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.accept.judge import Judged
@@ -153,7 +153,7 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
 def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> Evidence:
     found = Evidence(
         facts=_facts(plan, node).get(name, group_of(plan.devices) if spec.fingerprints else {"number": 1})
-        | ({"ranks": plan.gpus} if spec.process == check_spec.WORLD else {}),
+        | ({"ranks": plan.gpus} if spec.ranks else {}),
         hashes={f"{n} {d}": hashlib.sha256(n.encode()).hexdigest() for n in spec.fingerprints for d in plan.devices},
         name=name,
         duration_s=1.0,

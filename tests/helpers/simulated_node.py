@@ -11,12 +11,14 @@ import hashlib
 import json
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpuworker.accept import fabric, peer_comparison, registry
 from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.checks import correctness, storage, stragglers
+from gpuworker.accept.checks import storage
 from gpuworker.accept.checks.collectives import sweep
-from gpuworker.accept.checks.repeatability import _compare_devices
+from gpuworker.accept.checks.correctness import ddp_reference
+from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.judgement.report import INCOMPLETE, Evidence, Measurement, Problem, Requested, to_json
@@ -120,7 +122,6 @@ class Hardware:
             rates = {device: HEALTHY[name] * share * jitter() for device, share in zip(DEVICES, shares, strict=True)}
             unit = "TFLOP/s" if name.startswith("gemm") else "GB/s"
             found.measurements += [Measurement(name, rate, unit, device) for device, rate in rates.items()]
-            peer_comparison.compare(found, name, unit, rates, peer_comparison.GPUS)
         return found
 
     def _environment(self, jitter) -> Evidence:
@@ -140,7 +141,7 @@ class Hardware:
         found = self._speeds(tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute, jitter)
         found.facts |= {"telemetry": dict(zip(DEVICES, self.telemetry, strict=True)), "telemetry_problem": ""}
         shares = dict(zip(DEVICES, self.kept, strict=True))
-        found.facts["kept"] = {"gemm_bf16": {"tolerance": "gpus", "shares": shares}}
+        found.facts["kept"] = {"gemm_bf16": shares}
         return found
 
     def _host(self, jitter) -> Evidence:
@@ -148,8 +149,8 @@ class Hardware:
         memory, cores = {"numa0": 300 * jitter(), "numa1": 300 * jitter()}, {"numa0 CPU 0": 4.0, "numa1 CPU 60": 4.0}
         cores |= {f"numa{i % 2} CPU {i}": 4.0 * jitter() for i in range(1, 8)}
         cores["numa1 CPU 60"] *= self.cpus
-        peer_comparison.compare(found, "host_memory", "GB/s", memory, peer_comparison.HOST_MEMORY)
-        peer_comparison.compare(found, "host_compute", "GB/s", cores, peer_comparison.CORES)
+        peer_comparison.compare(found, "host_memory", memory)
+        peer_comparison.compare(found, "host_compute", cores)
         numbers = (("host_memory", memory), ("host_compute", cores))
         found.measurements = [Measurement(name, min(rates.values()), "GB/s") for name, rates in numbers]
         return found
@@ -164,7 +165,6 @@ class Hardware:
         found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
         rates = {f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter() for (a, b), share in self.links.items()}
         found.measurements += [Measurement("link_peer", rate, "GB/s", pair) for pair, rate in rates.items()]
-        peer_comparison.compare(found, "link_peer", "GB/s", rates, peer_comparison.GPUS)
         found.ceilings = dict.fromkeys(("link_h2d", "link_d2h"), (63.0, "PCIe generation 5 ×16"))
         found.ceilings["link_peer"] = 450.0, "NVLink"
         found.facts["links"] = {
@@ -189,7 +189,6 @@ class Hardware:
             for index, device in enumerate(DEVICES)
         }
         found.hashes = {f"{name} {device}": value for device, own in usual.items() for name, value in own.items()}
-        _compare_devices(usual, lambda device: H100, found)
         return found
 
     def _ranks(self) -> list[dict]:
@@ -203,13 +202,13 @@ class Hardware:
         together = max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
         results = [
             rank | {
-                "losses": [9.0, 2.0], "loss_text": "", "tokens": 8192, "parameters": 10**9,
+                "losses": [9.0, 2.0], "tokens": 8192,
                 "flop_per_token": FLOP_PER_TOKEN, "alone_s": [seconds * noise] * 9, "together_s": [together] * 9,
                 "all_reduce_s": 0.01,
             }
             for rank, seconds in zip(self._ranks(), alone, strict=True)
         ]  # fmt: skip
-        return training_steps.evidence(results)
+        return training_steps.evidence(results, PLAN, 1)
 
     def _collectives(self, jitter) -> Evidence:
         curves = {}
@@ -220,7 +219,7 @@ class Hardware:
         for index, rank in enumerate(self._ranks()):
             wrong, senders = self.wrong.get(index, ([], []))
             results.append(rank | {"curves": curves, "unsupported": {}, "wrong": wrong, "senders": senders})
-        return sweep.evidence(results)
+        return sweep.evidence(results, PLAN, 1)
 
     def _correctness(self, jitter) -> Evidence:
         averaged = max(self.own_error) / GPUS
@@ -231,16 +230,15 @@ class Hardware:
             }
             for index, rank in enumerate(self._ranks())
         ]  # fmt: skip
-        return correctness.evidence(results)
+        return ddp_reference.evidence(results, PLAN, 1)
 
     def _stragglers(self, jitter) -> Evidence:
         compute = [0.2 / (c * k) * jitter() for c, k in zip(self.compute, self.kept, strict=True)]
         arrival = [seconds + late for seconds, late in zip(compute, self.late_s, strict=True)]
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
-        return stragglers.evidence(
-            [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
-        )
+        results = [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
+        return rank_times.evidence(results, PLAN, 1)
 
     def _storage(self, jitter) -> Evidence:
         fine = {
@@ -249,7 +247,8 @@ class Hardware:
         }  # fmt: skip
         full = {"error": f"out (/out): {self.volume}", "kind": "volume-full", "write_s": 0.0, "latencies_s": []}
         seen = fine | (full if self.volume else {})
-        return storage.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], 8)
+        plan = dataclasses.replace(PLAN, volumes={"out": Path("/out")})
+        return storage.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], plan, 1)
 
 
 def xids(*events: tuple[str, int]) -> Evidence:

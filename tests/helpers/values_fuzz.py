@@ -150,6 +150,8 @@ class Values:
         if "anyOf" in node:
             return self.value(self.rng.choice(node["anyOf"]), share)
         kinds = node.get("type", "object")
+        if "const" in node.get("then", {}):  # of the other type, which is a mistake
+            kinds = kinds[0]
         kind = self.rng.choice(kinds) if isinstance(kinds, list) else kinds
         return getattr(self, kind)(node, share)
 
@@ -179,7 +181,7 @@ class Values:
         return items
 
     def object(self, node: dict, share: float) -> dict:
-        own = node.get("properties", {})
+        own = {name: each for name, each in node.get("properties", {}).items() if not is_elsewhere(each)}
         needed = {*node.get("required", ()), *self.rng.choice(node.get("oneOf", [{}])).get("required", ())}
         other = {name for each in node.get("oneOf", ()) for name in each["required"]} - needed
         if node is self.root:
@@ -198,6 +200,11 @@ class Values:
             name = self.rng.choice([*own])
             found = {name: self.value(own[name], share)}
         return found
+
+
+def is_elsewhere(node: dict) -> bool:
+    """Whether a name is there to say where its value belongs."""
+    return str(node.get("const", "")).startswith("did you mean ")
 
 
 def mend(group: dict) -> None:

@@ -172,9 +172,9 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "cuda"], "--gpus is needed"),
-        ([], "--gpus is needed"),
-        (["--device", "cpu", "--gpus", "2"], "--gpus cannot be combined with --device cpu"),
+        (["--device", "cuda"], "--gpus, the number of GPUs"),
+        ([], "--gpus, the number of GPUs"),
+        (["--device", "cpu", "--gpus", "2"], "is for --device cuda"),
         (["--device", "cpu", "--check", "compute_"], "--check compute_: .*known: .*compute"),
         (["--device", "cpu", "--inject", "gremlin"], "--inject gremlin: .*hung-check"),
         (["--device", "cpu", "--limit", "gemm_fp3=1"], "--limit gemm_fp3: .*known: .*gemm_fp32"),

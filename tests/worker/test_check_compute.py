@@ -15,7 +15,6 @@ from gpuworker.accept.checks import compute
 from gpuworker.accept.kernels import gemm, timing
 from gpuworker.accept.kernels.gemm import Product
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.peer_comparison import GPUS as TOLERANCE
 from gpuworker.accept.verdict import judge_check
 from gpuworker.judgement.report import Evidence, Measurement
 from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, measured, verdict_on
@@ -128,16 +127,15 @@ def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
 
 def compared(*rates: float, models: tuple[str, ...] = ()) -> Evidence:
     evidence = Evidence()
-    peer_comparison.compare(
-        evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE
-    )
-    peer_comparison.problems(evidence, models)
+    for i, rate in enumerate(rates):
+        evidence.add_number("gemm_bf16", rate, "TFLOP/s", f"cuda:{i}")
+    peer_comparison.problems(evidence, Plan("cuda", len(rates), models=models), "gemm_bf16")
     return evidence
 
 
 def test_the_slow_gpu_of_a_node_is_named():
     found = compared(700, 705, 698, 500, 702, 690, 701, 699)
-    assert failures(found) == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its peers"]
+    assert failures(found) == ["cuda:3 is slow: gemm_bf16 is 71% of the median of its peers"]
     assert warnings(found) == []
     found = compared(700, 705, 698, 601)
     assert failures(found) == [] and "cuda:3 is slow" in warnings(found)[0]
@@ -169,7 +167,7 @@ def test_a_gpu_that_stalls_now_and_then_is_named_although_its_median_is_healthy(
     found = Evidence()
     taken = {torch.device("cuda", 0): [1.0] * 10, torch.device("cuda", 1): times}
     peer_comparison.record(found, "gemm_bf16", "TFLOP/s", 1.0, taken, "cuda", True)
-    peer_comparison.problems(found, ())
+    peer_comparison.problems(found, Plan("cuda", 2))
     told = [(problem.verdict, problem.kind, problem.parts) for problem in found.problems]
     assert told == [(verdict, "stall", ["cuda:1"])] * bool(verdict)
 

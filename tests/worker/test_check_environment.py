@@ -245,8 +245,6 @@ def test_the_pci_bus_shows_gpus_that_the_driver_does_not(tmp_path):
             (folder / file).write_text(text + "\n")
     assert host_info.nvidia_devices(tmp_path) == ["0000:3b:00.0"]
     assert host_info.nvidia_devices(tmp_path / "nothing") == []
-    assert host_info.numa_node("0000:3b:00.0", tmp_path) == 1
-    assert host_info.numa_node("0000:00:02.0", tmp_path) is None
 
 
 def test_shared_memory_and_clock_are_told(node, monkeypatch):

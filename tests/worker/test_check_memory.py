@@ -39,7 +39,6 @@ def test_healthy_memory_passes_with_its_numbers(plan):
         assert found["memory_copy"][0] > 0.1 and found["memory_triad"][0] > 0.1
         assert found["memory_tested"][0] >= 0.0624 and found["memory_tested"][1] == "GiB"
         assert evidence.samples[f"memory_copy {device}"]
-    assert evidence.facts["pattern_passes"] >= 1
 
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)

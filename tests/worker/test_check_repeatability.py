@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections import Counter
 
 import pytest
 import torch
@@ -111,9 +110,9 @@ DEVICE = [torch.device("cuda", i) for i in range(8)]
 
 
 def voted(*bits: str, models: str = "XXXXXXXX") -> list[str]:
-    usual = {device: {"bf16": value} for device, value in zip(DEVICE, bits, strict=False)}
-    found = Evidence()
-    repeatability._compare_devices(usual, lambda device: models[device.index], found)
+    found = Evidence(facts={"hash_group": {f"cuda:{i}": model for i, model in enumerate(models)}})
+    found.hashes = {f"bf16 {device}": value * 64 for device, value in zip(DEVICE, bits, strict=False)}
+    repeatability.problems(found, Plan("cuda", 8))
     return failures(found)
 
 
@@ -134,8 +133,7 @@ def test_gpus_of_different_models_need_not_agree():
 
 def test_a_repeat_that_differs_is_named():
     seen = {"bf16": ["a", "a", "b", "a", "c"], "fp32": ["d"] * 5}
-    usual = {kind: Counter(values).most_common(1)[0][0] for kind, values in seen.items()}
     found = Evidence()
-    repeatability._repeats(DEVICE[2], seen, usual, found)
+    assert repeatability._repeats("cuda:2", seen, found) == {"bf16": "a", "fp32": "d"}
     (words,) = failures(found)
     assert words == "cuda:2: repeat 3 of bf16 gave other bits than 3 of its 5 repeats (2 such repeats)"

@@ -1,6 +1,5 @@
 """The collectives check: every element is compared, the slowest rank counts, a rank that dies is named."""
 
-import functools
 import os
 import signal
 import sys
@@ -13,11 +12,13 @@ import torch
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import collectives as check
 from gpuworker.accept.checks.collectives import sweep
-from gpuworker.accept.checks.collectives.operations import NAMES, factor, operations
+from gpuworker.accept.checks.collectives.operations import NAMES, Operation, factor, operations
 from gpuworker.accept.distributed import local_world
+from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures, not_measured
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+PLAN = Plan("cuda", 8)
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 
@@ -29,12 +30,12 @@ def plan(tmp_path, monkeypatch) -> Plan:
 
 def test_three_ranks_are_right_in_every_collective(plan):
     """Three, so that parts of a tensor do not divide evenly, and a rank has two different neighbours."""
-    found = check.measure(plan)
+    found = measured(check, plan)
     assert (failures(found), not_measured(found)) == ([], [])
-    measured = {measurement.name.removesuffix("_busbw") for measurement in found.measurements}
+    numbers = {measurement.name.removesuffix("_busbw") for measurement in found.measurements}
     lacking = {name.removesuffix("_busbw") for name in found.inapplicable}
-    assert measured | lacking == set(NAMES)
-    assert {"all_reduce", "broadcast", "send_recv"} <= measured, "these Gloo has in every version"
+    assert numbers | lacking == set(NAMES)
+    assert {"all_reduce", "broadcast", "send_recv"} <= numbers, "these Gloo has in every version"
     points = found.facts["curves"]["all_reduce_busbw"]["points"]
     assert [size for size, _ in points] == [4104, 65544, 1048584], "rounded up to whole floats for each rank"
     assert points[-1][1] == next(m.value for m in found.measurements if m.name == "all_reduce_busbw")
@@ -60,7 +61,7 @@ def only(context, name: str) -> dict:
 
 
 def test_the_reason_names_rank_node_device_and_element(plan):
-    found = check.measure(replace(plan, inject="wrong-element"))
+    found = measured(check, replace(plan, inject="wrong-element"))
     assert failures(found)[0].startswith(
         f"rank 2 (node {os.uname().nodename}, cpu): all_reduce of 4104 bytes, round 0: "
     )
@@ -70,17 +71,18 @@ def test_the_reason_names_rank_node_device_and_element(plan):
 def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monkeypatch):
     """Rank 1 sends another bit than it should, in each collective that keeps the parts of the ranks apart."""
 
-    def corrupt(context, numel):
-        def fill(round_: int, operation) -> None:
-            operation.fill(round_)
-            if context.rank == 1:
-                operation.input.add_(1)
+    class Corrupt(Operation):
+        def fill(self, round_: int) -> None:
+            super().fill(round_)
+            if self.rank == 1:
+                self.input.add_(1)
 
+    def corrupt(context, numel):
         found = [o for o in operations(context, numel) if o.name in ("all_gather", "all_to_all")]
-        return [replace(o, fill=functools.partial(fill, operation=o)) for o in found]
+        return [Corrupt(**vars(operation)) for operation in found]
 
     monkeypatch.setattr(sweep, "operations", corrupt)
-    found = check.measure(plan)
+    found = measured(check, plan)
     assert failures(found) and all(
         text.startswith(f"rank 1 (node {os.uname().nodename}, cpu): what it sent arrived wrong at 2 of 2 other ranks")
         for text in failures(found)
@@ -94,7 +96,7 @@ def test_without_one_common_sender_the_receivers_are_named(senders):
         return {"label": f"rank {rank} (node a, cuda:{rank})", "model": "", "curves": {}, "wrong": wrong,
                 "senders": senders[rank], "unsupported": {}}  # fmt: skip
 
-    found = sweep.evidence([result(rank) for rank in range(3)])
+    found = sweep.evidence([result(rank) for rank in range(3)], PLAN, 1)
     assert [text[:6] for text in failures(found)] == [f"rank {rank}" for rank in range(3) if senders[rank]]
 
 
@@ -103,10 +105,10 @@ def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(free_
     class Context:
         device = torch.device("cuda")
         gather = staticmethod(lambda key, value: [78 << 30, free_gib << 30])
-        agree = staticmethod(lambda value: value)
+        share = staticmethod(lambda value: value)
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
-    assert max(sweep.fitting(Context, check.sizes(Plan("cuda", 8, "full")))) == largest
+    assert max(sweep.fitting(Context, sweep.sizes_of(Plan("cuda", 8, "full")))) == largest
 
 
 def test_the_slowest_rank_of_each_round_counts():
@@ -114,7 +116,7 @@ def test_the_slowest_rank_of_each_round_counts():
         curves = {"all_reduce": {"4000000000": times}}
         return {"label": "", "model": "", "curves": curves, "wrong": [], "senders": [], "unsupported": {}}
 
-    found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])])
+    found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])], PLAN, 1)
     (measurement,) = found.measurements
     assert measurement.value == pytest.approx(4 / 3 * 1.0), "4 GB, 3 s in the median round, factor 2(n-1)/n = 1"
 
@@ -141,16 +143,16 @@ def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[d
 
 @pytest.mark.parametrize(("reduce_gbps", "algorithm"), [(478, "NVLS"), (430, "NVLS"), (367, "ring or tree")])
 def test_nvls_and_ring_are_told_apart(reduce_gbps, algorithm):
-    found = sweep.evidence(gpu_results(reduce_gbps, 361))
+    found = sweep.evidence(gpu_results(reduce_gbps, 361), PLAN, 1)
     assert found.facts["all_reduce_algorithm"] == algorithm
     assert found.ceilings["all_reduce_busbw"] == (450, "one-way NVLink of H100 SXM")
 
 
 def test_across_nodes_the_network_cards_set_the_ceiling():
-    found = sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2, nic_gbps=25)
+    found = sweep.evidence(gpu_results(300, 200, gpus=16), replace(PLAN, nic_gbps=25), 2)
     assert found.ceilings["all_reduce_busbw"] == (200, "8 NICs of 25 GB/s per node")
     assert found.ceilings["all_to_all_busbw"][0] == pytest.approx(25 * 15 / 8)
-    assert sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2).ceilings == {}, "nothing is guessed"
+    assert sweep.evidence(gpu_results(300, 200, gpus=16), PLAN, 2).ceilings == {}, "nothing is guessed"
 
 
 def test_a_rank_that_is_killed_is_named(plan):

@@ -2,20 +2,19 @@
 
 import pytest
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import correctness as check
+from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.judgement.report import FAIL, Report, Requested, report_dict, to_json
+from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures, not_measured
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 
-
-def correctness_check() -> Registered:
-    return registry.load()["correctness"]
+PLAN = Plan("cuda", 2)
 
 
 def results(*changes: dict) -> list[dict]:
@@ -23,7 +22,7 @@ def results(*changes: dict) -> list[dict]:
 
 
 def test_right_results_are_right():
-    found = check.evidence(results({}, {}, {}))
+    found = ddp_reference.evidence(results({}, {}, {}), PLAN, 1)
     assert (failures(found), not_measured(found)) == ([], [])
 
 
@@ -41,13 +40,13 @@ def test_right_results_are_right():
     ],
 )
 def test_the_rank_is_named(change, reason):
-    (found,) = failures(check.evidence(results({}, change, {})))
+    (found,) = failures(ddp_reference.evidence(results({}, change, {}), PLAN, 1))
     assert found.startswith(reason)
 
 
 @pytest.mark.parametrize("error", [float("inf"), float("nan"), 1e300])
 def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: float) -> None:
-    found = check.evidence(results({}, {"own_error": error}))
+    found = ddp_reference.evidence(results({}, {"own_error": error}), PLAN, 1)
     found.name = "correctness"
     asked = Requested("cuda", 2, "quick")
     report = Report("n1", "p", "1", asked, "2026-01-05T10:00:00+00:00", [found])
@@ -57,7 +56,7 @@ def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: 
 
 
 def test_two_ranks_that_differ_are_both_named():
-    (found,) = failures(check.evidence(results({}, {"trained": "c", "loaded": "c"})))
+    (found,) = failures(ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"}), PLAN, 1))
     assert found == "rank 0, rank 1: parameters differ after training from each other, with no majority"
 
 
@@ -75,7 +74,7 @@ def test_two_ranks_that_differ_are_both_named():
 )
 def test_ranks_that_really_train(tmp_path, monkeypatch, fault, reason):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = check.measure(Plan("cpu", 0, scratch=tmp_path, processes=3, inject=fault))
+    found = measured(check, Plan("cpu", 0, scratch=tmp_path, processes=3, inject=fault))
     assert bool(failures(found)) == bool(fault)
     assert not fault or failures(found)[0].startswith(reason)
     assert list(tmp_path.iterdir()) == [], "no checkpoint is left behind"

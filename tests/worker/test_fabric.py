@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuworker.accept import fabric, watches
-from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.accept.verdict import Check
 from gpuworker.judgement.kinds import KINDS, RESEAT, TICKET
@@ -147,7 +147,7 @@ def test_retransmissions_of_a_lossy_ethernet_are_no_finding(tree):
 def test_the_injected_errors_are_found_and_named(tree):
     add_adapter(tree, 0)
     (problem,) = watched({}, tree, "port-errors")
-    assert (problem.verdict, problem.kind) == ("WARN", RUNNER_FAULTS["port-errors"][0])
+    assert (problem.verdict, problem.kind) == ("WARN", "port-errors")
 
 
 GPU, BRIDGE = "0000:3b:00.0", "0000:3a:01.0"
@@ -177,7 +177,6 @@ def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verd
     with watches.watch(report):
         set_errors(links, address, **totals)
     (problem,) = [problem for check in report.checks for problem in check.problems]
-    assert address in report.checks[0].facts["pcie_links"], "what was watched"
     assert problem.verdict == verdict and problem.parts == [address] and words in problem.reason
     assert KINDS[problem.kind].act.verb == RESEAT
 
@@ -192,4 +191,4 @@ def test_what_a_healthy_pcie_link_counts_is_no_finding(links, totals):
 
 def test_the_injected_errors_of_a_pcie_link_are_found(tree):
     (problem,) = watched({}, tree, "pcie-errors")
-    assert (problem.verdict, problem.kind) == ("WARN", RUNNER_FAULTS["pcie-errors"][0])
+    assert (problem.verdict, problem.kind) == ("WARN", "pcie-errors")

@@ -91,7 +91,8 @@ def mutated_measurements(at: str, check: dict) -> Iterator[tuple[str, object]]:
         if measure.better == "higher":
             yield from ((f"{path}/value", value) for value in (0.0, 1e90))
         if limit.fail or limit.warn:
-            yield f"{path}/value", 0.5 * (limit.fail or limit.warn)
+            beyond = 0.5 if measure.better == "higher" else 2
+            yield f"{path}/value", beyond * (limit.fail or limit.warn)
         if found["device"]:
             yield f"{path}/device", "cuda:99"
 
@@ -145,7 +146,7 @@ def is_harmless(path: str, value: str) -> bool:
     )
 
 
-def test_a_link_that_claims_less_than_its_model_is_named() -> None:
+def test_a_claim_does_not_set_the_limit_of_a_link() -> None:
     """Else a node on a slow slot, or a forged report, would set its own limit."""
     for name, better in (("link_h2d", 0.02), ("link_peer", 0.02), ("all_reduce_busbw", 0.02)):
         value = better * number_of(GOOD, name)["value"]
@@ -153,9 +154,7 @@ def test_a_link_that_claims_less_than_its_model_is_named() -> None:
         for check in report["checks"]:
             if name in check["ceilings"]:
                 check["ceilings"][name][0] = value
-        fleet = fleet_of(report)
-        assert fleet.verdict != PASS, name
-        assert any(f.verdict == WARN and "claims" in f.reason and f.node == "n1" for f in fleet.findings), name
+        assert fleet_of(report).verdict == FAIL, name
 
 
 def number_of(report: dict, name: str) -> dict:

@@ -71,30 +71,29 @@ def test_a_slip_in_the_table_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "model", "text"),
+    ("key", "value", "model", "possible"),
     [
-        ("memory_copy", 2.333, H200, "limits.memory_copy is 2.333 GB/s, less than 20% of the 4800 of H200: any node"),
-        ("busbw_node", 800, H100, "limits.busbw_node is 800 GB/s, but H100 SXM can do 481.5 at most: no node"),
-        ("peer_link", 500, H100, "limits.peer_link is 500 GB/s, but H100 SXM can do 450 at most"),
-        ("gemm_bf16", 1979, H100, "limits.gemm_bf16 is 1979 TFLOP/s, but H100 SXM can do 989 at most"),
-        ("gemm_bf16", 1e6, "", "but MI300X|B200|GB200|GB300"),
-        ("gemm_bf16", float("nan"), H100, "is nan: a limit is a positive number"),
-        ("host_link", -1, "", "is -1: a limit is a positive number"),
-        ("link_peer", 500, H100, "limits.link_peer is 500 GB/s, but H100 SXM can do 450 at most"),
-        ("mfu", 1.21, H100, "limits.mfu is 1.21 ratio, more than 1.2: no node can pass"),
-        ("weak_scaling", 1.5, "", "more than 1.3: no node can pass"),
-        ("storage_write", 1e7, "", "limits.storage_write is 1e+07 MB/s, more than 1e+06: no node can pass"),
-        ("storage_write", 0.5, "", "less than 1: any node would pass"),
-        ("storage_read_p99", 1e6, "", "more than 60000: any node would pass"),
-        ("gradient_error", 1.5, "", "limits.gradient_error is 1.5 x, more than 1e-10: any node would pass"),
-        ("gradient_error", 1e-30, "", "less than 2.22045e-16: no node can pass"),
-        ("slowest_compute", 0.5, "", "no node can pass"),
+        ("memory_copy", 2.333, H200, "960 to 4800"),
+        ("busbw_node", 800, H100, "96.3 to 481.5"),
+        ("peer_link", 500, H100, "90 to 450"),
+        ("gemm_bf16", 1979, H100, "197.8 to 989"),
+        ("gemm_bf16", 1e6, "", "0 to 2500"),
+        ("gemm_bf16", float("nan"), H100, "a positive number"),
+        ("host_link", -1, "", "a positive number"),
+        ("link_peer", 500, H100, "90 to 450"),
+        ("mfu", 1.21, H100, "0.01 to 1.2"),
+        ("weak_scaling", 1.5, "", "0.1 to 1.3"),
+        ("storage_write", 1e7, "", "1 to 1e+06"),
+        ("storage_write", 0.5, "", "1 to 1e+06"),
+        ("storage_read_p99", 1e6, "", "0.001 to 60000"),
+        ("gradient_error", 1.5, "", "2.22045e-16 to 1e-10"),
+        ("gradient_error", 1e-30, "", "2.22045e-16 to 1e-10"),
+        ("slowest_compute", 0.5, "", "1.001 to 100"),
     ],
 )
-def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model, text):
+def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model, possible):
     found = problems({key: value}, (model,) if model else ())
-    assert list(found) == [key]
-    assert any(part in found[key] for part in text.split("|"))
+    assert list(found) == [key] and possible in found[key], found
 
 
 def test_a_number_without_figures_declares_which_limits_make_sense():
@@ -140,12 +139,13 @@ def test_a_healthy_gpu_that_its_power_limits_is_no_warning(model, key, rate):
 def test_what_is_installed_is_a_ceiling():
     found = Limits((A100, A100)).threshold("peer_bandwidth", PEER, "cuda:0→cuda:1")
     assert (found.fail, found.ceiling) == (pytest.approx(0.74 * 300), 300)
-    derived = Limits((A100,)).threshold("peer_bandwidth", PEER, "cuda:0", (200, "8 NVLinks"))
+    claimed = Limits((A100,)).threshold("peer_bandwidth", PEER, "cuda:0", (200, "8 NVLinks"))
+    assert (claimed.fail, claimed.ceiling) == (found.fail, 300), "NVLink is what the model has"
+    slot = Measure("GB/s", "link", limit="host_link")
+    derived = Limits((A100,)).threshold("link_h2d", slot, "cuda:0", (16, "PCIe 4 x8"))
     assert (derived.fail, derived.ceiling, derived.source) == (
-        pytest.approx(148),
-        200,
-        "0.74 × 200, WARN at 0.77 × 200, 8 NVLinks",
-    )
+        pytest.approx(11.2), 16, "0.7 × 16, WARN at 0.76 × 16, PCIe 4 x8",
+    )  # fmt: skip
     assert Limits().threshold("peer_bandwidth", PEER, "cpu").fail is None
 
 

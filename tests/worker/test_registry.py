@@ -1,13 +1,11 @@
 """A check is one file or folder."""
 
-import itertools
 import re
 import sys
 
 import pytest
 
-from gpuworker.accept import check_spec, checks, registry
-from gpuworker.accept.check_spec import DEVICES, WORLD
+from gpuworker.accept import check_spec, checks, fault_injection, registry
 from tests.helpers.fleet_reports import REPO
 
 GOOD = '''"""The disk spins."""
@@ -47,19 +45,7 @@ def test_checks_that_others_depend_on_run_first():
     assert tags == sorted(tags, key=check_spec.TAGS.index)
 
 
-def test_the_quick_level_starts_four_processes_and_one_world():
-    """Each process that uses GPUs creates a context on all of them, each world also connects its ranks: seconds."""
-    quick = [check for check in registry.node_checks().values() if "quick" in check.spec.seconds]
-    shared = itertools.groupby(quick, key=lambda check: check.spec.process or check.name)
-    assert [(process, [check.name for check in checks]) for process, checks in shared] == [
-        ("environment", ["environment"]),
-        (DEVICES, ["compute", "host", "memory", "links"]),
-        ("repeatability", ["repeatability"]),  # it must choose its algorithms before the first use of a GPU
-        (WORLD, ["training", "collectives", "correctness", "stragglers", "storage"]),
-    ]
-
-
-def test_checks_across_nodes_are_those_with_measure_world():
+def test_checks_across_nodes_are_those_with_a_flag():
     """The search for bad nodes is the first, and is not a check of one node."""
     across = registry.world_checks()
     assert list(across) == ["bad_nodes", "collectives", "correctness", "stragglers", "storage"]
@@ -74,7 +60,7 @@ def test_a_check_may_run_across_nodes_alone(add):
 
 
 def test_every_check_is_complete():
-    owners = dict.fromkeys(check_spec.RUNNER_FAULTS, "the runner")
+    owners = dict.fromkeys(fault_injection.RUNNER_FAULTS, "the runner")
     for name, check in registry.load().items():
         spec = check.spec
         assert check.proves and (check.measure or check.measure_world), name
@@ -104,7 +90,7 @@ def test_every_entry_of_a_report_is_in_the_docs():
     assert [name for name in names if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented] == []
 
 
-@pytest.mark.parametrize("name", ["environment", "compute", "host", "memory"])
+@pytest.mark.parametrize("name", ["compute", "host", "memory"])
 def test_a_rehearsal_has_no_fact_that_is_an_empty_object(name):
     facts = registry.node_checks()[name].measure(check_spec.Plan("cpu", 0, seconds=0.1)).facts
     assert facts and [key for key, value in facts.items() if value == {}] == []

@@ -1,6 +1,5 @@
 """A check that does not come to its end is a finding, and leaves nothing running."""
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -13,9 +12,10 @@ import time
 
 import pytest
 
-from gpuworker.accept.check_process import CheckRunner, Stuck
+from gpuworker.accept import check_process
+from gpuworker.accept.check_process import Stuck
 from gpuworker.accept.check_spec import Plan, Registered, Spec
-from gpuworker.judgement.report import Evidence, Problem
+from gpuworker.judgement.report import Evidence
 from tests.helpers.evidence import not_measured
 from tests.helpers.processes import alive, until
 
@@ -41,7 +41,7 @@ def not_json(_):
 
 
 def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
-    return CheckRunner().run(registered("compute", measure), PLAN, timeout_s)
+    return check_process.run(registered("compute", measure), PLAN, timeout_s)
 
 
 def registered(name: str, measure) -> Registered:
@@ -74,47 +74,6 @@ def test_a_check_that_hangs_is_incomplete_in_time():
     start = time.monotonic()
     assert not_measured(run(hangs, timeout_s=0.5)[0]) == ["not done after 0.5 s"]
     assert time.monotonic() - start < 30
-
-
-def who(plan: Plan) -> Evidence:
-    """Its process, and what of an earlier check it finds."""
-    left = sorted(path.name for path in plan.scratch.parent.iterdir())
-    (plan.scratch / "file").touch()
-    return Evidence(facts={"pid": os.getpid(), "left": left, "kept": plan.shared == plan.scratch.parent})
-
-
-def fails_late(plan: Plan) -> Evidence:
-    return Evidence(facts=who(plan).facts, problems=[Problem("INCOMPLETE", "cuda-error", "CUDA error")])
-
-
-def test_checks_share_a_process_until_one_could_not_be_done():
-    found = []
-    with contextlib.closing(CheckRunner()) as runner:
-        for name, measure, shared in (
-            ("a", who, True),
-            ("b", who, True),
-            ("c", fails_late, True),
-            ("d", who, True),
-            ("e", killed, True),
-            ("f", who, False),
-            ("g", who, False),
-        ):
-            found.append(runner.run(registered(name, measure), PLAN, 60, shared)[0])
-    a, b, c, d, e, f, g = (evidence.facts.get("pid") for evidence in found)
-    assert a == b == c != d and len({a, d, f, g}) == 4 and e is None
-    assert not_measured(found[4]) == ["the check ended with signal 9"]
-    assert found[1].facts["left"] == ["b"], "the folder of the first check is gone"
-    assert found[1].facts["kept"] and not found[6].facts["kept"]
-    assert not any(alive(pid) for pid in (a, d, f, g))
-
-
-def test_a_shared_process_ends_with_its_runner():
-    runner = CheckRunner()
-    pid = runner.run(registered("a", who), PLAN, 60, True)[0].facts["pid"]
-    assert alive(pid)
-    runner._connection.close()  # as its death does
-    until(lambda: runner._child.exitcode is not None, "the process is gone", 30)
-    runner.close()
 
 
 @pytest.fixture

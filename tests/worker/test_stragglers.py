@@ -4,7 +4,11 @@ import pytest
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import stragglers as check
+from gpuworker.accept.checks.stragglers import rank_times
+from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
+
+PLAN = Plan("cuda", 8)
 
 
 def results(compute_s: list[float], wait_s: list[float], device: str = "cuda") -> list[dict]:
@@ -17,31 +21,33 @@ def results(compute_s: list[float], wait_s: list[float], device: str = "cuda") -
 
 def test_a_slow_rank_is_named_once():
     """It is also the last to arrive; that is a consequence."""
-    found = check.evidence(results([1.0, 1.01, 1.25, 0.99, 1.0, 1.0], [0.25, 0.24, 0.0, 0.26, 0.25, 0.25]))
+    found = rank_times.evidence(
+        results([1.0, 1.01, 1.25, 0.99, 1.0, 1.0], [0.25, 0.24, 0.0, 0.26, 0.25, 0.25]), PLAN, 1
+    )
     assert failures(found) == ["rank 2 is slow: 1.25e+03 ms for work that takes 1e+03 ms (1.25 x)"]
 
 
 def test_a_late_rank_is_named_though_it_computes_as_fast():
-    found = check.evidence(results([1.0] * 6, [0.5, 0.5, 0.5, 0.5, 0.0, 0.5]))
+    found = rank_times.evidence(results([1.0] * 6, [0.5, 0.5, 0.5, 0.5, 0.0, 0.5]), PLAN, 1)
     assert failures(found) == [
         "rank 4 is late: the others wait 500 ms for it in every round, although it computes as fast as they do"
     ]
 
 
 def test_differences_of_healthy_gpus_are_no_finding():
-    found = check.evidence(results([1.0, 1.05, 0.97, 1.04, 1.02, 0.99, 1.0, 1.09], [0.01] * 8))
+    found = rank_times.evidence(results([1.0, 1.05, 0.97, 1.04, 1.02, 0.99, 1.0, 1.09], [0.01] * 8), PLAN, 1)
     assert failures(found) == []
     assert found.measurements[0].value == pytest.approx(1.09 / 1.01)
 
 
 def test_a_wide_fleet_is_judged_by_its_own_spread():
     """Above 10 % of the median, yet within three robust standard deviations."""
-    assert check.outliers([1.0, 1.1, 0.9, 1.15, 0.85, 1.12], 0.10) == []
-    assert check.outliers([1.0, 1.0, 1.0, 1.0, 1.12], 0.10) == [4]
+    assert rank_times.outliers([1.0, 1.1, 0.9, 1.15, 0.85, 1.12], 0.10) == []
+    assert rank_times.outliers([1.0, 1.0, 1.0, 1.0, 1.12], 0.10) == [4]
 
 
 def test_of_two_the_slower_one_is_the_bad_one():
-    assert check.outliers([1.0, 1.3], 0.10) == [1]
+    assert rank_times.outliers([1.0, 1.3], 0.10) == [1]
 
 
 def test_a_rehearsal_forgives_a_busy_machine():
@@ -50,7 +56,7 @@ def test_a_rehearsal_forgives_a_busy_machine():
         busy = results([1.0, 1.0, 1.0], [0.5, 0.5, 0.5], device)
         busy[1]["compute_s"][:2] = [2.0, 2.0]
         busy[2]["wait_s"][:2] = [0.0, 0.0]
-        assert len(failures(check.evidence(busy))) == named
+        assert len(failures(rank_times.evidence(busy, PLAN, 1))) == named
 
 
 @pytest.mark.slow
@@ -58,7 +64,7 @@ def test_a_rehearsal_forgives_a_busy_machine():
 @pytest.mark.parametrize("fault", ["", *check.SPEC.faults])
 def test_ranks_that_really_run(tmp_path, monkeypatch, fault):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = check.measure(Plan("cpu", 0, scratch=tmp_path, inject=fault))
+    found = measured(check, Plan("cpu", 0, scratch=tmp_path, inject=fault))
     words = {"": "", "slow-rank": " is slow: ", "late-rank": " is late: "}[fault]
     named = [reason for reason in failures(found) if reason.startswith("rank 1 (") and words in reason]
     assert (len(named), failures(found)) == (1 if fault else 0, named)

@@ -8,9 +8,11 @@ from gpuworker.accept.checks import training as check
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.distributed import local_world
 from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
+from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 
 CPU = torch.device("cpu")
+PLAN = Plan("cuda", 2)
 
 
 @pytest.mark.slow
@@ -60,9 +62,7 @@ def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.
     fixed = {
         "model": "NVIDIA H100 80GB HBM3",
         "losses": [1.0, 0.1],
-        "loss_text": "",
         "tokens": 1000,
-        "parameters": 1,
         "flop_per_token": 989e9,
         "together_s": [together_s],
         "all_reduce_s": all_reduce_s,
@@ -79,7 +79,7 @@ def values(found) -> dict[str, float]:
 
 def test_mfu_and_efficiency_of_gpus():
     """1000 tokens of 989 GFLOP in 2 s on a GPU of 989 TFLOP/s: half of its peak."""
-    found = values(training_steps.evidence(gpus(2, alone_s=1.9, together_s=2.0)))
+    found = values(training_steps.evidence(gpus(2, alone_s=1.9, together_s=2.0), PLAN, 1))
     assert found["mfu cuda:1"] == pytest.approx(0.5)
     assert found["tokens_per_s cuda:0"] == pytest.approx(500)
     assert found["weak_scaling"] == pytest.approx(0.95), "against the slowest of all devices without communication"
@@ -90,22 +90,23 @@ def test_mfu_and_efficiency_of_gpus():
 def test_the_reference_of_scaling_is_taken_on_all_ranks_together(tmp_path, monkeypatch):
     """One GPU alone is about a tenth faster than the GPUs of a loaded node, without any communication."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    results = local_world.run(Plan("cpu", 0, scratch=tmp_path), training_steps.run, steps=2)
-    assert [len(result["alone_s"]) for result in results] == [2, 2]
+    plan = Plan("cpu", 0, scratch=tmp_path)
+    results = local_world.run(plan, training_steps.run, plan=plan)
+    assert [len(result["alone_s"]) for result in results] == [10, 10]
 
 
 def test_scaling_is_judged_only_where_compute_dominates():
-    found = training_steps.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0))
+    found = training_steps.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0), PLAN, 1)
     assert "weak_scaling" not in values(found)
     assert "compute does not dominate" in found.inapplicable["weak_scaling"]
-    assert training_steps.evidence(gpus(1, 1.0, 1.0)).inapplicable["weak_scaling"] == "one device"
+    assert training_steps.evidence(gpus(1, 1.0, 1.0), PLAN, 1).inapplicable["weak_scaling"] == "one device"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_nan_in_the_input_of_one_rank_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = check.measure(Plan("cpu", 0, scratch=tmp_path, inject="nan-loss"))
+    found = measured(check, Plan("cpu", 0, scratch=tmp_path, inject="nan-loss"))
     (reason,) = failures(found)
     assert reason.startswith("rank 1 (")
     assert "loss went from 0." in reason and reason.endswith(" to nan")

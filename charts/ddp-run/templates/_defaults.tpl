@@ -25,6 +25,7 @@
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
 "imagePullSecrets": [],
 "commonLabels": {},
+"commonAnnotations": {},
 "workloadLabels": {},
 "workloadAnnotations": {},
 "extraObjects": [],

@@ -8,7 +8,8 @@
   volumes.models, volumes.models.claimName, volumes.models.readOnly, networkPolicy, networkPolicy.enabled, networkPolicy.ingress,
   networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
   kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, env, image,
-  image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations,
-  extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds,
-  priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
+  image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, commonAnnotations, workloadLabels,
+  workloadAnnotations, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain,
+  terminationGracePeriodSeconds, priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride,
+  podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -23,6 +23,7 @@ variables of the user that win over those of `own`.
 {{ .pod }}
 {{- else -}}
 {{- $pod := fromYaml .pod }}
+{{- $keys := (include "ddp-run.contract" . | fromJson).mergeKeys }}
 {{- $spec := .own.spec | default dict }}
 {{- range $volume := $spec.volumes }}
 {{- if has $volume.name (list "agent" "attempts" "files" "key" "programs" "reports" "scripts" "state") }}
@@ -35,24 +36,24 @@ variables of the user that win over those of `own`.
 {{- if not (hasKey ($.env | default dict) .name) }}{{ $variables = append $variables . }}{{ end }}
 {{- end }}
 {{- if $first.env }}{{ $_ := set $first "env" $variables }}{{ end }}
-{{- include "ddp-run.merge" (dict "base" (first $pod.spec.containers) "over" $first) }}
+{{- include "ddp-run.merge" (dict "keys" $keys "base" (first $pod.spec.containers) "over" $first) }}
 {{- $ours := dict }}
 {{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}
 {{- $more := list }}
 {{- range $spec.initContainers }}
 {{- if hasKey $ours (.name | default "") }}
-{{- include "ddp-run.merge" (dict "base" (get $ours .name) "over" .) }}
+{{- include "ddp-run.merge" (dict "keys" $keys "base" (get $ours .name) "over" .) }}
 {{- else }}
 {{- $more = append $more . }}
 {{- end }}
 {{- end }}
-{{- include "ddp-run.merge" (dict "base" $pod.spec "over" (omit $spec "containers" "initContainers")) }}
+{{- include "ddp-run.merge" (dict "keys" $keys "base" $pod.spec "over" (omit $spec "containers" "initContainers")) }}
 {{- with $more }}{{ $_ := set $pod.spec "initContainers" (concat ($pod.spec.initContainers | default list) .) }}{{ end }}
 {{- if and $pod.spec.hostNetwork (not $spec.dnsPolicy) }}
 {{- /* With ClusterFirst such a pod asks its node's name server, which knows no Service. */}}
 {{- $_ := set $pod.spec "dnsPolicy" "ClusterFirstWithHostNet" }}
 {{- end }}
-{{- include "ddp-run.merge" (dict "base" $pod "over" (dict "metadata" ($.own.metadata | default dict))) }}
+{{- include "ddp-run.merge" (dict "keys" $keys "base" $pod "over" (dict "metadata" ($.own.metadata | default dict))) }}
 {{- /* A JobSet takes amounts as integers or text, so a fraction becomes text. */}}
 {{- range $container := concat $pod.spec.containers ($pod.spec.initContainers | default list) }}
 {{- range $kind := list "requests" "limits" }}
@@ -73,18 +74,15 @@ variables of the user that win over those of `own`.
 
 {{/*
 Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
-has a key for the entries of a list, an entry of `over` replaces the one of its key. A node must fit one of the node
-selector terms of each.
+has keys for the entries of a list, an entry of `over` replaces the one of its keys; `keys` has them by the name of the
+list. A node must fit one of the node selector terms of each.
 */}}
 {{- define "ddp-run.merge" -}}
-{{- $keys := dict "env" (list "name") "hostAliases" (list "ip") "imagePullSecrets" (list "name")
-  "ports" (list "containerPort" "protocol") "resourceClaims" (list "name") "volumeDevices" (list "devicePath")
-  "topologySpreadConstraints" (list "topologyKey" "whenUnsatisfiable") "volumeMounts" (list "mountPath") "volumes" (list "name") }}
 {{- range $key, $value := .over }}
 {{- $ours := index $.base $key }}
 {{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
 {{- if and (kindIs "map" $value) (kindIs "map" $ours) }}
-{{- include "ddp-run.merge" (dict "base" $ours "over" $value) }}
+{{- include "ddp-run.merge" (dict "keys" $.keys "base" $ours "over" $value) }}
 {{- else if and $lists (eq $key "nodeSelectorTerms") }}
 {{- $terms := list }}
 {{- range $our := $ours }}
@@ -98,7 +96,7 @@ selector terms of each.
 {{- end }}
 {{- $_ := set $.base $key $terms }}
 {{- else if $lists }}
-{{- $fields := get $keys $key }}
+{{- $fields := get $.keys $key }}
 {{- $replaced := list }}
 {{- if $fields }}
 {{- range $value }}{{ $replaced = append $replaced (include "ddp-run.entryKey" (list . $fields)) }}{{ end }}

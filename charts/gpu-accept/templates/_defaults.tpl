@@ -25,6 +25,7 @@
 "helperImage": {"repository": "", "tag": "", "digest": ""},
 "imagePullSecrets": [],
 "commonLabels": {},
+"commonAnnotations": {},
 "workloadLabels": {},
 "workloadAnnotations": {},
 "extraObjects": [],

@@ -71,11 +71,14 @@ template:
 {{- range $what, $version := .Values.expect }}
 - {{ printf "--expect=%s=%s" $what $version | replace "$" "$$" | quote }}
 {{- end }}
-{{- if .Values.volumes.outputs.claimName }}
-- --volume=outputs=/out
+{{- $mounted := list }}
+{{- range dig "spec" "initContainers" list .Values.podTemplate }}
+{{- range .volumeMounts }}{{ $mounted = append $mounted (clean .mountPath) }}{{ end }}
 {{- end }}
-{{- if .Values.volumes.datasets.claimName }}
-- --volume=datasets=/data
+{{- range $name, $path := dict "outputs" "/out" "datasets" "/data" }}
+{{- if or (get $.Values.volumes $name).claimName (has $path $mounted) }}
+- --volume={{ $name }}={{ $path }}
+{{- end }}
 {{- end }}
 {{- if not (kindIs "invalid" .Values.checkTimeoutSeconds) }}
 - --check-timeout={{ .Values.checkTimeoutSeconds | int64 }}

@@ -6,6 +6,6 @@
   kueue.priorityClass, networkPolicy, networkPolicy.enabled, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress,
   authentication, authentication.secretName, authentication.secretKey, env, image, image.repository, image.tag, image.digest,
   image.pullPolicy, helperImage, helperImage.repository, helperImage.tag, helperImage.digest, imagePullSecrets, commonLabels,
-  workloadLabels, workloadAnnotations, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit,
+  commonAnnotations, workloadLabels, workloadAnnotations, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit,
   priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

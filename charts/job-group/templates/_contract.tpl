@@ -7,6 +7,7 @@
 "reservedMounts": ["/group", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
 "programs": ["group-agent", "ddp-launch", "torchrun"],
 "keyFile": "/run/gpu-charts/key",
+"mergeKeys": {"env": ["name"], "ports": ["containerPort", "protocol"], "volumeDevices": ["devicePath"], "volumeMounts": ["mountPath"], "ownerReferences": ["uid"], "containers": ["name"], "ephemeralContainers": ["name"], "evictionResponders": ["name"], "hostAliases": ["ip"], "imagePullSecrets": ["name"], "initContainers": ["name"], "resourceClaims": ["name"], "schedulingGates": ["name"], "topologySpreadConstraints": ["topologyKey", "whenUnsatisfiable"], "volumes": ["name"], "claims": ["name"]},
 "internalPrefix": "GPU_CHARTS_",
 "user": "worker",
 "agreesWith": {"PET_NNODES": "NNODES", "PET_NODE_RANK": "NODE_RANK", "PET_NPROC_PER_NODE": "NPROC_PER_NODE", "PET_MASTER_ADDR": "MASTER_ADDR", "PET_MASTER_PORT": "MASTER_PORT", "NUM_NODES": "NNODES", "RANK": "NODE_RANK", "LOGNAME": "USER", "SKYPILOT_NUM_NODES": "NNODES", "SKYPILOT_NODE_RANK": "NODE_RANK", "SKYPILOT_NUM_GPUS_PER_NODE": "NUM_GPUS_PER_NODE"},

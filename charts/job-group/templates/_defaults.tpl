@@ -13,6 +13,7 @@
 "helperImage": {"repository": "", "tag": "", "digest": ""},
 "imagePullSecrets": [],
 "commonLabels": {},
+"commonAnnotations": {},
 "workloadLabels": {},
 "workloadAnnotations": {},
 "extraObjects": [],

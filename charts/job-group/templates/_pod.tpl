@@ -57,7 +57,14 @@ spec:
         - --state-dir=/group/state
       env:
         {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
-      {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
+      {{- /* Nothing of each amount that the task names: a quota that asks for it then admits both. */}}
+      {{- $nothing := dict }}
+      {{- range $kind, $amounts := $task.resources }}
+      {{- range $name, $_ := pick $amounts "cpu" "memory" "ephemeral-storage" }}
+      {{- $_ := set $nothing $kind (merge (dict $name 0) (get $nothing $kind | default dict)) }}
+      {{- end }}
+      {{- end }}
+      {{- with include "job-group.resources" (dict "resources" ($values.agent.resources | default $nothing) "devices" dict) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}

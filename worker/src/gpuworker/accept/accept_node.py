@@ -7,7 +7,6 @@ written: in an init container any other code would run the checks again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -16,13 +15,14 @@ import sys
 import time
 import traceback
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
-from gpuworker.accept import check_spec, errors, fault_injection, registry
-from gpuworker.accept.check_process import CheckRunner, Stuck
-from gpuworker.accept.check_spec import Plan
+from gpuworker.accept import check_process, check_spec, errors, fault_injection, registry
+from gpuworker.accept.check_process import Stuck
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.cli import parse
-from gpuworker.accept.judge import judge, limits_of
+from gpuworker.accept.judge import at_level, judge, limits_of
 from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
 from gpuworker.accept.verdict import judge_check
@@ -32,24 +32,21 @@ from gpuworker.judgement.report import EXIT_CODES, Evidence, Report, Requested, 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.log import log
 
-BURN_IN = "burn-in"
-
 
 def main() -> None:
     escape_output()
     args = parse(registry.node_checks(), __doc__)
     path = Path(args.report_dir) / "report.json"
     if earlier := earlier_report(path, args.run_id):
-        asked = request(args)
-        for what in ("device", "level", "gpus", "checks", "inject"):
-            found, wanted = getattr(earlier.requested, what), getattr(asked, what)
-            if found != wanted:
-                words = f"{path} is a report of run {args.run_id} with {what} {found!r}, requested is {wanted!r}"
-                print(
-                    f"accept-node: {words}. Choose another --run-id or --report-dir.",
-                    file=sys.stderr,
-                )
-                sys.exit(2)
+        # a limit decides nothing that has been measured
+        asked = dataclasses.replace(request(args), limits=earlier.requested.limits)
+        if earlier.requested != asked:
+            words = (
+                f"{path} is a report of run {args.run_id} with {earlier.requested}, requested is"
+            )
+            words = f"{words} {asked}. Choose another --run-id or --report-dir."
+            print(f"accept-node: {words}", file=sys.stderr)
+            sys.exit(2)
         log("RESULT", note="this run has a report already", report=path)
         sys.exit(0 if args.exit_zero else EXIT_CODES[judge(earlier).verdict])
     code = accept(args, path)
@@ -75,12 +72,9 @@ def accept(args: Namespace, path: Path) -> int:
         report.checks.append(not_done("start", "check-failed", words))
     else:
         try:
-            runner = CheckRunner(lambda: bool(stop_signals))
-            with watch(report), contextlib.closing(runner):
-                run(report, plan, args, runner)
-        except (
-            Exception
-        ) as error:  # neither a broken torch nor a full /tmp may end this without a report
+            with watch(report):
+                run(report, plan, args, lambda: bool(stop_signals))
+        except Exception as error:  # a broken torch, a full /tmp: no end without a report
             traceback.print_exc()
             report.checks.append(Evidence(problems=[errors.problem_of(error)], name="runner"))
     report.duration_s = time.monotonic() - start
@@ -94,44 +88,42 @@ def request(args: Namespace) -> Requested:
     )
 
 
-def run(report: Report, plan: Plan, args: Namespace, runner: CheckRunner) -> None:
+def run(report: Report, plan: Plan, args: Namespace, stopped: Callable[[], bool]) -> None:
     """Add node facts and the checks to the report."""
     import torch  # noqa: F401  once, here: the forked checks have it
 
-    identity, _ = runner.run(
-        IDENTITY, dataclasses.replace(plan, inject="", seconds=60), args.check_timeout
-    )
+    def measured(check: Registered, its_plan: Plan) -> tuple[Evidence, float]:
+        return check_process.run(check, its_plan, args.check_timeout, stopped)
+
+    identity, _ = measured(IDENTITY, dataclasses.replace(plan, inject="", seconds=60))
     report.facts = identity.facts
     limits, _ = limits_of(report.requested, tuple(report.models))
     if refused := fault_injection.refused_limits(plan, tuple(report.models)):
         report.checks.append(not_done("limits", "bad-limit", *refused))
-    chosen = [
-        check for check in registry.node_checks().values()
-        if plan.level in check.spec.seconds and (not args.check or check.name in args.check)
-    ]  # fmt: skip
-    if identity.problems or len(report.models) != plan.gpus:
+    known = registry.node_checks()
+    names = at_level(plan.level, known)
+    chosen = [known[name] for name in names if name in (args.check or names)]
+    seen = len(report.models)
+    if identity.problems or seen != plan.gpus:
         if not identity.problems:
-            seen, expected = len(report.models), plan.gpus
-            words = f"{seen} of {expected} GPUs seen: the other checks did not run"
-            identity.incomplete("gpus-missing", words, seen=seen, expected=expected, not_shown=[])
+            words = f"{seen} of {plan.gpus} GPUs seen: the other checks did not run"
+            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus, not_shown=[])
         report.checks.append(Evidence(problems=identity.problems, name="coverage"))
-        explains = check_spec.TAGS[:1] if not isinstance(identity, Stuck) else ()
         # explains what is missing
+        explains = () if isinstance(identity, Stuck) else check_spec.TAGS[:1]
         chosen = [check for check in chosen if check.spec.tag in explains]
     total_s = sum(check.spec.seconds[plan.level] for check in chosen)
+    share = args.burn_in_seconds / total_s if plan.level == "burn-in" and chosen else 1
     evidence: Evidence | None = None
     for index, registered in enumerate(chosen):
-        if runner.stopped() or isinstance(evidence, Stuck):
-            why = "stopped by SIGTERM" if runner.stopped() else "the driver hangs"
+        if stopped() or isinstance(evidence, Stuck):
+            why = "stopped by SIGTERM" if stopped() else "the driver hangs"
             report.checks.append(not_done(registered.name, "not-run", f"not run: {why}"))
             continue
-        share = args.burn_in_seconds / total_s if plan.level == BURN_IN else 1
-        inject = "" if index and plan.inject in check_spec.RUNNER_FAULTS else plan.inject
+        inject = "" if index and plan.inject in fault_injection.RUNNER_FAULTS else plan.inject
         seconds = registered.spec.seconds[plan.level] * share
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
-        following = chosen[index + 1].spec.process if index + 1 < len(chosen) else ""
-        shared = bool(following) and following == registered.spec.process
-        evidence, evidence.duration_s = runner.run(registered, its_plan, args.check_timeout, shared)
+        evidence, evidence.duration_s = measured(registered, its_plan)
         report.checks.append(evidence)
         log_check(registered.spec.tag, judge_check(registered, evidence, limits, its_plan))
 
@@ -144,10 +136,8 @@ def started_before(path: Path, run_id: str) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(run_id, encoding="utf-8")
     except OSError as error:
-        log(
-            "RESULT",
-            note=f"{path} cannot be written ({error}); the checks run, the report will be in the log",
-        )
+        words = f"{path} cannot be written ({error}); the checks run, the report will be in the log"
+        log("RESULT", note=words)
     return False
 
 

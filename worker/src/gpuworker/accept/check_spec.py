@@ -1,11 +1,12 @@
 """Specification of a check, its input (Plan) and its output (Evidence).
 
 A check is one file or folder with a docstring (its first line states what the check proves),
-`SPEC`, and one or both of
+`SPEC`, and either
 
-- `measure(plan) -> Evidence` for one node, run by accept-node,
-- `measure_world(context, plan) -> Evidence` for a world of many nodes: ddp-tests calls it on every
-  rank (a RankContext) and judges what rank 0 returns.
+- `measure(plan) -> Evidence` for one node, run by accept-node, or
+- a module of that name in `SPEC.ranks` with `run(context, plan)`, which every rank of a world
+  calls (a RankContext), and `evidence(results, plan, nodes) -> Evidence`, which makes evidence of
+  what all ranks returned. accept-node starts a world on its node, ddp-tests is one of many nodes.
 
 `problems(evidence, plan)` adds what facts and numbers alone show. The judge calls it, on the node
 and in the collector.
@@ -27,22 +28,6 @@ LEVELS = ("quick", "full", "burn-in")
 # Tags of the log, in the order in which the checks run: first what the others depend on.
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
-# processes that checks share: one that uses all GPUs, one with a rank per GPU
-DEVICES, WORLD = "devices", "world"
-
-# Faults of the runner itself, in fault_injection.py: id -> (kind of the finding that proves it,
-# what happens).
-RUNNER_FAULTS = {
-    "hung-check": ("check-failed", "the first check never ends"),
-    "crashed-check": ("check-failed", "the process of the first check is killed"),
-    "parse-failure": ("check-failed", "the evidence of the first check is truncated"),
-    "lying-clock": ("clock", "the wall clock jumps by an hour during the first check"),
-    "bad-limit": ("bad-limit", "a limit that no GPU can reach"),
-    "port-errors": ("port-errors", "a network port counts errors while the checks run"),
-    "pcie-errors": ("pcie-errors", "a PCIe link counts errors while the checks run"),
-    "full-disk": ("volume-full", "the report's disk is full"),
-}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -52,8 +37,6 @@ class Plan:
     gpus: int  # GPUs that this node must show; 0 on the CPU
     level: str = "quick"
     scratch: Path = Path("/tmp")  # a writable folder for this check alone
-    # a folder for what stays for the next check, if that runs in the same process
-    shared: Path | None = None
     seconds: float = 10  # what this check should take at this level; burn-in checks loop until then
     inject: str = ""  # id of a fault to inject, which proves that its detector works
     processes: int = 2  # local processes of a rehearsal on the CPU
@@ -92,6 +75,7 @@ class Measure:
     better: str = "higher"  # or "lower"
     # key in limits.yaml; None: informational, unless the user limits it by its own name
     limit: str | None = None
+    fail: float | None = None  # beyond it the check fails: of numbers that no figure bounds
     limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes
     # "device": one value per device; "pair": per two devices; "node": at least one value
     each: str = "device"
@@ -105,7 +89,9 @@ class Measure:
     meaningful: tuple[float, float] = (0.0, math.inf)
     # also decided by a service that nodes share, so that an outlier is at most a WARN
     of_others: bool = False
-    ceiling_tolerance: float = 1.15  # times its derived ceiling: a larger value cannot be
+    # Times its ceiling: a larger value is an error of the measurement. Clocks of a GPU may boost
+    # beyond those of its data sheet, by less than this.
+    ceiling_tolerance: float = 1.15
     # some GPUs cannot have it; else only a node with one GPU, or a rehearsal, may lack it
     optional: bool = False
 
@@ -125,16 +111,16 @@ class Spec:
     measures: dict[str, Measure] = field(default_factory=dict)
     # fault id -> kind of the finding that proves it
     faults: dict[str, str] = field(default_factory=dict)
-    across_nodes: str = ""  # help of the check's flag of ddp-tests, which `measure_world` needs
+    ranks: str = ""  # module in checks of what every rank runs; "": it is no check of ranks
+    across_nodes: str = ""  # help of its flag of ddp-tests; "": only accept-node runs it
     takes_volumes: bool = False  # the flag takes folders to test
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
-    # DEVICES or WORLD: checks in a row that may share a process; "": each has its own
-    process: str = ""
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A check that was found. `measure` is None for a check that needs several nodes.
+    """A check that was found. `measure` is for one node, `measure_world` for many: it is called
+    on every rank, and its evidence is that of rank 0. None: the check cannot run there.
 
     `problems` raises LookupError, TypeError or ValueError on facts that are damaged.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuworker.accept import fault_injection, node_facts
 from gpuworker.accept.check_spec import LEVELS, Registered
+from gpuworker.accept.judge import at_level
 from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.runtime.option_types import positive, positive_int
 
@@ -64,37 +65,24 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     if args.list:
         print("\n".join(listing(checks)))
         sys.exit(0)
-    if args.device == "cuda" and args.gpus < 1:
-        parser.error(
-            "--gpus is needed with --device cuda: the number of GPUs that this node must show"
-        )
-    if args.device == "cpu" and args.gpus:
-        parser.error("--gpus cannot be combined with --device cpu")
+    if (args.device == "cuda") != (args.gpus > 0):
+        parser.error("--gpus, the number of GPUs that this node must show, is for --device cuda")
     args.limits, args.expect = dict(args.limit), dict(args.expect)
     args.volumes = {name: Path(path) for name, path in args.volume}
+    finders = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}
     measures = {name for check in checks.values() for name in check.spec.measures}
-    at_level = {name for name, check in checks.items() if args.level in check.spec.seconds}
     for option, given, known in (
-        ("--check", args.check or (), at_level),
-        (
-            "--inject",
-            [args.inject] if args.inject else (),
-            {fault.id for fault in fault_injection.known_faults(checks)},
-        ),
+        ("--check", args.check or (), at_level(args.level, checks)),
+        ("--inject", filter(None, [args.inject]), finders),
         ("--limit", args.limits, measures | set(RULES)),
-        ("--expect", args.expect, set(node_facts.VERSIONS)),
+        ("--expect", args.expect, node_facts.VERSIONS),
     ):
-        for word in given:
-            if word not in known:
-                names = ", ".join(sorted(known))
-                parser.error(f"{option} {word}: unknown at level {args.level}; known: {names}")
-    finder = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}.get(
-        args.inject
-    )
+        for word in set(given).difference(known):
+            names = ", ".join(sorted(known))
+            parser.error(f"{option} {word}: unknown at level {args.level}; known: {names}")
+    finder = finders.get(args.inject)
     if finder and args.check and finder not in args.check:
-        parser.error(
-            f"--inject {args.inject} is found by the check {finder}, which --check leaves out"
-        )
+        parser.error(f"--inject {args.inject} is found by --check {finder}, which is left out")
     for name, path in args.volumes.items():
         if not path.is_dir():
             parser.error(f"--volume {name}={path}: folder not found; mount the volume there")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -51,14 +50,11 @@ from gpuworker.runtime import process_group
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
 
-LEAST_STEPS = 10  # the first losses are compared with the last
-
 
 def main() -> None:
     escape_output()
-    available = registry.world_checks()
-    args = parse_args(available)
-    checks = [check for check in available.values() if getattr(args, check.name)]
+    args = parse_args()
+    checks = [check for name, check in registry.world_checks().items() if getattr(args, name)]
     # NCCL must raise an error when a collective times out, so that the search can go on
     if args.bad_nodes:
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
@@ -98,15 +94,11 @@ def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folde
             if report:
                 evidence.name, evidence.duration_s = registered.name, time.monotonic() - began
                 report.checks[index] = evidence
-                verdict = _judged(registered, report, path)
-                context.store.set(f"verdict/{registered.name}", verdict)
-            context.store.wait([f"verdict/{registered.name}"])
-            verdicts.add(context.store.get(f"verdict/{registered.name}").decode())
+            verdicts.add(context.share(report and _judged(registered, report, path)))
     except Exception as error:
         if report:
-            report.checks[index] = Evidence(
-                problems=[errors.problem_of(error)], name=registered.name
-            )
+            problems = [errors.problem_of(error)]
+            report.checks[index] = Evidence(problems=problems, name=registered.name)
         raise
     finally:
         if report:
@@ -163,17 +155,12 @@ def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
         """The slowest rank and the wrong rounds of every rank count."""
         time_s, wrong = map(max, zip(*found, strict=True))
         # GB = 1e9 bytes
-        bandwidth = operation.bytes * rounds / time_s * factor("all_reduce", context.size) / 1e9
+        rate = operation.bytes * rounds / time_s * factor("all_reduce", context.size) / 1e9
         return {
-            "world": context.size,
-            "nodes": context.nodes,
-            "iters": rounds,
-            "numel": operation.bytes // 4,
-            "time": time_s,
-            "busbw_gbps": bandwidth,
-            "wrong_iters": wrong,
-            "ok": wrong == 0,
-        }
+            "world": context.size, "nodes": context.nodes, "iters": rounds,
+            "numel": operation.bytes // 4, "time": time_s, "busbw_gbps": rate,
+            "wrong_iters": wrong, "ok": wrong == 0,
+        }  # fmt: skip
 
     return shared(context, "DDP", args.report_name, [sum(times), len(errors)], result, args)["ok"]
 
@@ -181,7 +168,8 @@ def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
 def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
     wrap = torch.nn.parallel.DistributedDataParallel
-    losses = tiny_training(context.device, steps=args.steps, rank=context.rank, wrap=wrap)
+    steps = args.epochs * EPOCH_STEPS
+    losses = tiny_training(context.device, steps=steps, rank=context.rank, wrap=wrap)
 
     def result(found: list[list]) -> dict:
         first, last = (sum(each) / context.size for each in zip(*found, strict=True))
@@ -189,7 +177,7 @@ def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
             "world": context.size,
             "epochs": args.epochs,
             "batch_size": BATCH,
-            "steps": args.steps,
+            "steps": steps,
             "loss_start": first,
             "loss_end": last,
             "improved": last < 0.8 * first,
@@ -207,10 +195,10 @@ def shared(
     args: argparse.Namespace,
 ) -> dict:
     """What `result` makes of the values of all ranks, on all ranks; and as a report of rank 0."""
-    if values := context.gather(name, own):
-        write_json(Path(args.report_dir) / name, result(values))
-        context.store.set(f"{name}/all", json.dumps(result(values)))
-    found = json.loads(context.store.get(f"{name}/all"))
+    values = context.gather(name, own)
+    found = context.share(values and result(values))
+    if values:
+        write_json(Path(args.report_dir) / name, found)
     log(tag, rank=context.rank, **found)
     return found
 
@@ -229,7 +217,8 @@ def plan_of(args: argparse.Namespace) -> Plan:
     )
 
 
-def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
+def parse_args() -> argparse.Namespace:
+    checks = registry.world_checks().values()
     parser = argparse.ArgumentParser(prog="ddp-tests", description=first_line(__doc__))
     default = "cuda" if torch.cuda.is_available() else "cpu"
     add = parser.add_argument
@@ -237,7 +226,6 @@ def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
     add("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
     add("--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs")
     add("--train-smoke", action="store_true", help="also train a small network with DDP")
-    add("--steps", type=int, default=0, help="of --train-smoke; 0: those of --epochs")
     add("--epochs", type=int, default=2, help=f"of {EPOCH_STEPS} steps")
     add("--batch-size", type=int, choices=[BATCH], help="the only one")
     add("--timeout", type=int, default=300, help="seconds until a stuck collective fails")
@@ -247,7 +235,7 @@ def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
         add(option, action="store_true", help="accepted, without an effect")
     group = parser.add_argument_group("checks across nodes, instead of the all-reduce")
     add = group.add_argument
-    for check in checks.values():
+    for check in checks:
         folders = {"metavar": "DIR", "action": "append", "default": []}
         takes = folders if check.spec.takes_volumes else {"action": "store_true"}
         add(f"--{check.name.replace('_', '-')}", help=check.spec.across_nodes, **takes)
@@ -255,14 +243,13 @@ def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
     card = "GB/s of the network card of each GPU: ceiling of --collectives"
     add("--nic-gbps", type=float, help=card)
     add("--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes")
-    faults = sorted({fault for check in checks.values() for fault in check.spec.faults})
+    faults = sorted({fault for check in checks for fault in check.spec.faults})
     add("--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults))
     add("--inject-rank", type=int, default=-1, help="rank with the fault (default: the last)")
     args = parser.parse_args()
     if "RANK" not in os.environ:
         command = "torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests"
         parser.error(f"start it with torchrun: {command}")
-    args.steps = max(LEAST_STEPS, args.steps or args.epochs * EPOCH_STEPS)
     return args
 
 

@@ -5,16 +5,15 @@ The node judges what it has read, and a reader of reports judges the same facts 
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from gpuworker.accept import fabric, gpu_state
+from gpuworker.accept import fabric
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.host_info import Xid
 from gpuworker.judgement import xids
 from gpuworker.judgement.kinds import KINDS
-from gpuworker.judgement.report import FAIL, WARN, Evidence, Problem
+from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Evidence
 from gpuworker.runtime import gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
 
@@ -38,6 +37,26 @@ SENSORS = {
     ("temperature_c",): "the temperature",
     ("pcie_replays",): "the replays of its PCIe link",
 }
+NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3  # NVML_GPU_FABRIC_STATE_…
+TRUE = 1  # of a part of the health mask; 2: false, 0: not supported
+# Part of the health mask: lowest bit -> words.
+UNHEALTHY = {0: "the bandwidth of its fabric is degraded", 4: "a route of its fabric is unhealthy"}
+RECOVERING = {
+    2: "a route of its fabric is being recovered",
+    6: "its fabric recovers from access time-outs",
+}
+CONFIGURATION = {
+    2: "a wrong system GUID",
+    3: "a wrong serial number of the chassis",
+    4: "no partition",
+    5: "too few NVLinks",
+    6: "incompatible firmware of the GPU",
+    7: "an invalid location",
+    8: "an invalid state of the GPU",
+}
+PROHIBITED = 2  # NVML_COMPUTEMODE_PROHIBITED
+# a context takes half a GiB; a reading covers up to the last second
+IDLE_BYTES, IDLE_PERCENT = 1 << 30, 20
 # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
 MIN_SHM_BYTES = 1 << 30
 XID_RECENT_S = 2 * 3600
@@ -49,7 +68,7 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
 
     Raises LookupError, TypeError or ValueError on damaged facts."""
     facts = evidence.facts
-    gpus = [_read(Gpu, each) for each in facts["gpus"]]
+    gpus = [Gpu(**each) for each in facts["gpus"]]
     if facts["cuda_error"] != "":
         kind = facts["cuda_error_kind"]
         evidence.incomplete(kind if kind in KINDS else "cuda-error", str(facts["cuda_error"]))
@@ -57,12 +76,11 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
         _count(plan, gpus, evidence)
     for gpu in gpus:
         for verdict, kind, text in gpu_problems(gpu):
-            evidence.problems.append(Problem(verdict, kind, f"{gpu.device}: {text}", [gpu.device]))
+            evidence.add(verdict, kind, f"{gpu.device}: {text}", gpu.device)
     differences(gpus, evidence)
     _identity(plan, gpus, evidence)
-    fabric.problems([_read(fabric.Port, each) for each in facts["ports"]], evidence)
-    near = facts["nearest_adapters"] if plan.device == "cuda" else facts.get("nearest_adapters", {})
-    fabric.far_from_adapters(near, evidence)
+    fabric.problems([fabric.Port(**each) for each in facts["ports"]], evidence)
+    fabric.far_from_adapters(facts["nearest_adapters"], evidence)
     if (
         plan.device == "cuda"
         and any(port["up"] for port in facts["ports"])
@@ -83,25 +101,19 @@ def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
         )
     if seen == expected:
         return
+    verdict, kind = FAIL, "gpus-missing"
     words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
     known = {gpu.bus_id for gpu in gpus if not gpu.lost}
-    missing = [address for address in facts["pci_gpus"] if address not in known]
-    if any(known) and missing and seen < expected:
-        words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
-    mig = any(gpu.mig for gpu in gpus)
-    numbers = {
-        "seen": seen,
-        "expected": expected,
-        "not_shown": missing if any(known) and seen < expected else [],
-    }
-    if plan.device == "cuda" and mig:
+    hidden = [address for address in facts["pci_gpus"] if address not in known]
+    hidden = hidden if any(known) and seen < expected else []
+    if hidden:
+        words += f"; on the PCI bus but not shown to this pod: {', '.join(hidden)}"
+    if plan.device == "cuda" and any(gpu.mig for gpu in gpus):
+        verdict, kind = INCOMPLETE, "gpus-divided"
         words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs"
-        evidence.incomplete("gpus-divided", words, **numbers)
     elif plan.device == "cuda" and seen == 0:
-        # a broken driver or a wrong pod, not proven of a GPU
-        evidence.incomplete("gpus-missing", words, **numbers)
-    else:
-        evidence.fail("gpus-missing", words, **numbers)
+        verdict = INCOMPLETE  # a broken driver or a wrong pod, not proven of a GPU
+    evidence.add(verdict, kind, words, seen=seen, expected=expected, not_shown=hidden)
 
 
 def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
@@ -122,15 +134,14 @@ def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
 
 def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
     """Errors in the kernel's log, shared memory, the clock."""
-    for event in (
-        () if facts["xids"] == NOT_READABLE else (_read(Xid, each) for each in facts["xids"])
-    ):
+    for each in facts["xids"] if facts["xids"] != NOT_READABLE else ():
+        event = Xid(**each)
         kind, hardware = xids.judged(event.code, event.kind == "SXid")
         if hardware:
             words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
             recent = event.age_s < XID_RECENT_S and not event.repaired
-            report = evidence.fail if recent else evidence.warn
-            report(kind, words, event.bus_id, code=event.code, pci=event.bus_id)
+            verdict = FAIL if recent else WARN
+            evidence.add(verdict, kind, words, event.bus_id, code=event.code, pci=event.bus_id)
     shm = facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or facts.get("shm_needed")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
@@ -148,12 +159,6 @@ def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
     if not facts["gpus"]:
         words = "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
         evidence.warn("unreadable", words)
-
-
-def _read(kind: type, fields: Mapping) -> object:
-    """An object of its facts. Another version of the worker may have more fields."""
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in fields.items() if name in known})
 
 
 def gpu_problems(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
@@ -205,8 +210,56 @@ def gpu_problems(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         yield WARN, "setting", "ECC is off: memory errors are neither corrected nor counted"
     if gpu.mig:
         yield WARN, "setting", "MIG is on: figures of whole GPUs do not apply"
-    yield from gpu_state.fabric(gpu)
-    yield from gpu_state.users(gpu)
+    yield from _fabric(gpu)
+    yield from _users(gpu)
+
+
+def _fabric(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+    """Verdict, kind and words of each problem of its fabric. A GPU without NVSwitch has no
+    state.
+    """
+    if gpu.fabric_state in (NOT_STARTED, IN_PROGRESS):
+        words = "has not begun" if gpu.fabric_state == NOT_STARTED else "is in progress"
+        yield (
+            WARN,
+            "fabric-manager",
+            f"its registration with the fabric {words}: is the fabric manager running?",
+        )
+    if gpu.fabric_state != COMPLETED:
+        return
+    mask = gpu.fabric_health or 0
+    if gpu.fabric_status:
+        words = f"its registration with the fabric ended with error {gpu.fabric_status}: see the fabric manager"
+        yield FAIL, "fabric-manager", words
+    for shift, words in UNHEALTHY.items():
+        if mask >> shift & 3 == TRUE:
+            yield FAIL, "fabric-degraded", words
+    if problem := CONFIGURATION.get(mask >> 8 & 15):
+        yield FAIL, "fabric-manager", f"the fabric manager found {problem}"
+    for shift, words in RECOVERING.items():
+        if mask >> shift & 3 == TRUE:
+            yield WARN, "fabric-degraded", words
+
+
+def _users(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+    """The same of other programs on the GPU (time-slicing, a leftover), without which it must be
+    tested.
+    """
+    found = [f"another program uses it: {program}" for program in gpu.programs]
+    if not found and (gpu.memory_used_bytes or 0) > IDLE_BYTES:
+        found.append(f"another program uses {gpu.memory_used_bytes / 2**30:.1f} GiB of its memory")
+    if not found and (gpu.busy_percent or 0) > IDLE_PERCENT:
+        found.append(
+            f"another program uses it: it was busy for {gpu.busy_percent} % of the time at rest"
+        )
+    for words in found:
+        yield WARN, "other-program", words
+    if gpu.compute_mode == PROHIBITED:
+        yield (
+            WARN,
+            "setting",
+            "its compute mode prohibits all programs: nvidia-smi --compute-mode=DEFAULT",
+        )
 
 
 def differences(gpus: list[Gpu], evidence: Evidence) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 SYS = Path("/sys")
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
@@ -99,7 +99,7 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
         for port in down if len(up) > len(down) else ():
             words = f"{port.name}: this network port is down, {len(up)} like it are up"
             proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
-            (evidence.fail if proven else evidence.warn)("port-down", words, port.name)
+            evidence.add(FAIL if proven else WARN, "port-down", words, port.name)
         rates = [port.rate_gbps for port in up if port.rate_gbps]
         usual = statistics.mode(rates) if rates else 0
         for port in up if 2 * rates.count(usual) > len(rates) else ():

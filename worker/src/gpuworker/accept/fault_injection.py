@@ -13,9 +13,21 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan, Registered
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.limits import problems
 from gpuworker.judgement.report import Evidence
+
+# Faults of the runner: id -> kind of the finding that proves it.
+RUNNER_FAULTS = {
+    "hung-check": "check-failed",  # the first check never ends
+    "crashed-check": "check-failed",  # its process is killed
+    "parse-failure": "check-failed",  # its evidence is truncated
+    "lying-clock": "clock",  # the wall clock jumps by an hour during it
+    "bad-limit": "bad-limit",  # a limit that no GPU can reach
+    "port-errors": "port-errors",  # a network port counts errors while the checks run
+    "pcie-errors": "pcie-errors",  # a PCIe link does
+    "full-disk": "volume-full",  # the report's disk is full
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Fault:
 
 
 def known_faults(checks: dict[str, Registered]) -> list[Fault]:
-    own = [Fault(fault, "", kind) for fault, (kind, _) in RUNNER_FAULTS.items()]
+    own = [Fault(fault, "", kind) for fault, kind in RUNNER_FAULTS.items()]
     return own + [
         Fault(f, check.name, kind)
         for check in checks.values()

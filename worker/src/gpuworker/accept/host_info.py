@@ -62,14 +62,6 @@ def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
     return found
 
 
-def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        node = int((root / bus_id / "numa_node").read_text())
-        # -1: the machine has no NUMA, or the firmware does not report it
-        return node if node >= 0 else None
-    return None
-
-
 def local_cpus(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> set[int]:
     """CPUs near a PCI device; empty where the machine does not report them."""
     return cpu_list(root / bus_id / "local_cpulist")

@@ -17,7 +17,6 @@ from gpuworker.accept.verdict import Check, judge_check, of_problems
 from gpuworker.judgement.report import (
     FAIL,
     INCOMPLETE,
-    NODE,
     SKIP,
     WORLD,
     WORST_FIRST,
@@ -58,19 +57,17 @@ class Judged:
         """Whether its numbers say something about those of others: not with a fault that nobody
         requested, nor by a clock that is wrong.
         """
-        doubts = [p.kind for check in self.checks if not check.name for p in check.problems]
-        return not {"contradiction", "clock"} & set(doubts)
+        doubts = {p.kind for check in self.checks if not check.name for p in check.problems}
+        return not {"contradiction", "clock"} & doubts
 
     @property
     def left_out(self) -> list[str]:
         """Checks of the level that were not requested."""
         asked = self.report.requested
-        chosen = asked.checks if self.report.scope == NODE else ()
-        return [
-            name
-            for name in at_level(asked.level, registry.node_checks())
-            if chosen and name not in chosen
-        ]
+        if not asked.checks or self.report.scope == WORLD:
+            return []
+        known = at_level(asked.level, registry.node_checks())
+        return [name for name in known if name not in asked.checks]
 
     @property
     def summary(self) -> str:
@@ -123,8 +120,9 @@ def judge(
         whole.incomplete("bad-limit", words)
     plan = Plan(asked.device, asked.gpus, asked.level, models=models)
     checks = [
-        _judged(evidence, known.get(evidence.name), limits, plan) for evidence in report.checks
-    ]
+        judge_check(known[evidence.name], evidence, limits, plan) if evidence.name in known
+        else _of_runner(evidence) for evidence in report.checks
+    ]  # fmt: skip
     if {check.verdict for check in checks} <= {SKIP}:
         whole.incomplete("missing", "no check passed or failed")
     if whole.problems:
@@ -143,15 +141,12 @@ def at_level(level: str, known: dict[str, Registered]) -> list[str]:
     return [name for name, check in known.items() if level in check.spec.seconds]
 
 
-def _judged(evidence: Evidence, check: Registered | None, limits: Limits, plan: Plan) -> Check:
-    if check:
-        return judge_check(check, evidence, limits, plan)
-    found = Evidence(problems=list(evidence.problems))
+def _of_runner(evidence: Evidence) -> Check:
+    found = dataclasses.replace(evidence, problems=list(evidence.problems))
     if not found.problems:
-        found.incomplete(
-            "contradiction", "no check of this name can pass: it reports only problems"
-        )
-    return of_problems(evidence.name, found)
+        words = "no check of this name can pass: it reports only problems"
+        found.incomplete("contradiction", words)
+    return of_problems(found.name, found)
 
 
 def _compare_request(report: Report, asked: Requested, whole: Evidence) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,44 +52,47 @@ class Limits:
         name: str,
         measure: Measure,
         device: str = "",
-        derived: tuple[float, str] | None = None,
+        claimed: tuple[float, str] | None = None,
     ) -> Threshold:
-        """Threshold of a measurement. `derived`: (ceiling, origin) that the check derived from
-        the hardware.
+        """Threshold of a measurement. `claimed`: (ceiling, origin) by what is installed, such as
+        the slot. NVLink is what the model has.
         """
-        key = measure.limit or name
-        rule, figures = RULES.get(key, {}), self.figures(key, device)
-        derived = derived or _ceiling_figure(rule, self._model(device))
-        ceiling = derived[0] if derived else figures.get("specification")
+        key, model = measure.limit or name, self._model(device)
+        rule, known = RULES.get(key, {}), _ceiling(key, model)
+        slot = rule.get("ceiling", {}).get("figure") != "nvlink_oneway"
+        known = claimed if claimed and (slot or not known) else known
+        ceiling, origin = known or (None, "")
         for wanted in (name, key):
             if wanted in self.user:
                 return Threshold(self.user[wanted], None, ceiling, f"limits.{wanted}")
         if measure.limit is None:
-            return Threshold(ceiling=ceiling)
+            return Threshold(measure.fail, ceiling=ceiling)
         if "fixed" in rule:
-            return Threshold(
-                rule["fixed"].get("fail"), rule["fixed"].get("warn"), None, rule["source"]
-            )
-        if derived and "derived" in rule:
-            return _share(rule["derived"], derived[0], ceiling, derived[1])
+            return Threshold(**rule["fixed"], source=rule["source"])
+        if known and "derived" in rule:
+            return _share(rule["derived"], ceiling, ceiling, origin)
+        figures = gpu_specs.figures(key, model)
         for kind in KINDS:
             if kind in figures and kind in rule:
                 origin = f"{kind} figure of {figures['model']}: {figures['source']}"
                 return _share(rule[kind], figures[kind], ceiling, origin)
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
-        words = f"no figure for {self._model(device) or 'these GPUs'}; only compared with the fleet"
+        words = f"no figure for {model or 'these GPUs'}; only compared with the fleet"
         return Threshold(source=f"none: {words}", no_figure=words)
 
     def _model(self, device: str) -> str:
         """The GPU model of a device; of several devices, or of the node, only if all are of one
         model.
         """
-        indices = [int(index) for index in re.findall(r"cuda:(\d+)", device)]
-        names = {self.models[index] for index in indices if index < len(self.models)} or set(
-            self.models
-        )
+        names = set(models_of(device, self.models) or self.models)
         return names.pop() if len(names) == 1 else ""
+
+
+def models_of(device: str, models: Sequence[str]) -> list[str]:
+    """The GPU models of a device, or of both ends of a link."""
+    ends = (end.removeprefix("cuda:") for end in device.split("→"))
+    return [models[int(end)] for end in ends if end.isdecimal() and int(end) < len(models)]
 
 
 def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, str]:
@@ -100,30 +103,28 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
     """
     found, measures = {}, _measures() if user else {}
     for name, value in user.items():
-        measure = measures.get(name)
-        key = measure.limit or name if measure else name
-        known = _ceilings(key, [model for model in dict.fromkeys(models) if gpu_specs.entry(model)])
-        ceilings = known or _ceilings(key, [entry["model"] for entry in gpu_specs.MODELS])
+        least, most = _possible(name, measures.get(name), models)
         if not (math.isfinite(value) and value > 0):
-            found[name] = f"is {value:g}: a limit is a positive number"
-        elif ceilings:
-            least, most = (extreme(ceilings, key=ceilings.get) for extreme in (min, max))
-            can, unit = (least if known else most), RULES[key]["unit"]
-            if value > ceilings[can]:
-                found[name] = (
-                    f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
-                )
-            elif known and value < LEAST_SHARE * ceilings[most]:
-                share = f"{LEAST_SHARE:.0%} of the {ceilings[most]:g} of {most}"
-                found[name] = f"is {value:g} {unit}, less than {share}: any node would pass"
-        elif measure and not measure.meaningful[0] <= value <= measure.meaningful[1]:
-            least, most = measure.meaningful
-            beyond = f"less than {least:g}" if value < least else f"more than {most:g}"
-            none = (value > most) == (measure.better == "higher")
-            found[name] = (
-                f"is {value:g} {measure.unit}, {beyond}: {'no node can' if none else 'any node would'} pass"
-            )
-    return {key: f"limits.{key} {text}" for key, text in found.items()}
+            found[name] = f"limits.{name} is {value:g}: a limit is a positive number"
+        elif not least <= value <= most:
+            words = f"limits.{name} is {value:g}, possible is {least:g} to {most:g}"
+            found[name] = f"{words}: no node can pass, or any node would"
+    return found
+
+
+def _possible(name: str, measure: Measure | None, models: tuple[str, ...]) -> tuple[float, float]:
+    """The least and the largest limit that tell nodes apart."""
+    key = measure.limit or name if measure else name
+    times = RULES.get(key, {}).get("ceiling", {}).get("times", 1)
+
+    def ceilings(names: Iterable[str]) -> list[float]:
+        return [times * known[0] for model in names if (known := _ceiling(key, model))]
+
+    if present := ceilings(models):
+        return LEAST_SHARE * max(present), min(present)
+    if all_ := ceilings(entry["model"] for entry in gpu_specs.MODELS):
+        return 0, max(all_)
+    return measure.meaningful if measure else (0, math.inf)
 
 
 def _measures() -> dict[str, Measure]:
@@ -136,27 +137,12 @@ def _measures() -> dict[str, Measure]:
     return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)
 
 
-def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
-    """The ceiling of a rule that refers to another figure of the model, for example of a link to
-    the NVLink rate.
-    """
-    figures = gpu_specs.figures(rule.get("ceiling", {}).get("figure", ""), model)
-    if not figures:
-        return None
-    return figures[
-        "specification"
-    ], f"{rule['ceiling']['figure']} of {figures['model']}: {figures['source']}"
-
-
-def _ceilings(key: str, models: list[str]) -> dict[str, float]:
-    """Known hardware maxima of a limit `key`, by model."""
-    rule, found = RULES.get(key, {}), {}
-    for model in models:
-        if figures := gpu_specs.figures(key, model):
-            found[figures["model"]] = figures["specification"]
-        elif derived := _ceiling_figure(rule, model):
-            found[gpu_specs.entry(model)["model"]] = derived[0] * rule["ceiling"].get("times", 1)
-    return found
+def _ceiling(key: str, model: str) -> tuple[float, str] | None:
+    """What a model can do at most, by the figure that the rule names, and its source."""
+    figure = RULES.get(key, {}).get("ceiling", {}).get("figure", key)
+    found = gpu_specs.figures(figure, model)
+    origin = f"{figure} of {found['model']}: {found['source']}" if found else ""
+    return (found["specification"], origin) if found else None
 
 
 def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> Threshold:

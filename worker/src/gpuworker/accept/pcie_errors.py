@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from gpuworker.accept import fabric, host_info
-from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 KINDS = ("correctable", "nonfatal", "fatal")
 # Healthy links repeat a transfer now and then: PCIe permits an error in 10^12 bits, a full link one
@@ -56,9 +56,9 @@ def grown(before: Counts, after: Counts, evidence: Evidence) -> None:
             if new.get(kind, 0) > (MOST_CORRECTABLE if kind == KINDS[0] else 0)
         ]
         if shown:
-            report = evidence.fail if new.get("fatal", 0) > 0 else evidence.warn
+            verdict = FAIL if new.get("fatal", 0) > 0 else WARN
             words = f"PCIe link of {address}: new errors during the checks: {', '.join(shown)}"
-            report("pcie-errors", words, address)
+            evidence.add(verdict, "pcie-errors", words, address)
 
 
 def _total(path: Path) -> int | None:

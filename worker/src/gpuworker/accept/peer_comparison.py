@@ -1,54 +1,46 @@
 """Comparison of each GPU with the other GPUs of its node.
 
-A check records what is compared as facts. `problems` judges them, on the node and for a reader of
-its report.
+A check measures, `problems` compares, on the node and for a reader of its report: the numbers of
+GPUs, and what is in the facts because it is no number of the report: cores, the test devices of a
+rehearsal, and the share of its time that a device does not lose to single calls.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.limits import models_of
+from gpuworker.judgement.report import FAIL, WARN, Evidence
 
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Shares of the median of the others below which a device is a warning, and a failure (None:
-    never).
-    """
-
-    name: str
-    warn: float
-    fail: float | None
-
-
+# Shares of the median of the others below which a device is a warning, and a failure (0: never).
 # Healthy GPUs of one model differ by 5 % and more (ml-engineering); gpu-fryer's default within a
 # node is 10 %.
-GPUS = Tolerance("gpus", 0.90, 0.80)
+GPUS = 0.90, 0.80
 # Other pods use the memory and the cores of the host as well, so only a WARN, and for one core only
 # a large difference: a busy sibling thread takes half of it, the lowest clock leaves a quarter.
-HOST_MEMORY = Tolerance("host memory", 0.80, None)
-CORES = Tolerance("cores", 0.40, None)
+HOST = {"host_memory": (0.80, 0.0), "host_compute": (0.40, 0.0)}
 # The test devices of a rehearsal share cores with other processes: only large differences count.
-REHEARSAL = Tolerance("rehearsal", 0.30, 0.15)
-STALLS_OF_REHEARSAL = Tolerance("stalls of a rehearsal", 0.10, None)
+REHEARSAL, STALLS_OF_REHEARSAL = (0.30, 0.15), (0.10, 0.0)
 # paths differ: one switch, one socket, two sockets
-PCIE_PEERS = Tolerance("pcie peers", 0.40, None)
-TOLERANCES = {
-    each.name: each
-    for each in (GPUS, HOST_MEMORY, CORES, REHEARSAL, STALLS_OF_REHEARSAL, PCIE_PEERS)
-}
+PCIE_PEERS = 0.40, 0.0
 
 
-def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]], float], Tolerance]:
-    """The statistic that represents the times of one device ("cuda" | "cpu"), and the tolerance.
-
-    The median for GPUs. The minimum in a rehearsal, because other processes on the CPU delay single
-    calls.
+def typical_time(device: str) -> Callable[[Sequence[float]], float]:
+    """The statistic that represents the times of one device: the median for GPUs ("cuda"), the
+    minimum in a rehearsal ("cpu"), because other processes on the CPU delay single calls.
     """
-    return (statistics.median, GPUS) if device == "cuda" else (min, REHEARSAL)
+    return statistics.median if device == "cuda" else min
+
+
+def report_name(device: str) -> str:
+    """The device, or link, of measurements; "" for the other test devices of a rehearsal, which
+    has one CPU.
+    """
+    return {"cpu:0": "cpu"}.get(
+        device, "" if device.startswith("cpu:") and "→" not in device else device
+    )
 
 
 def record(
@@ -69,63 +61,56 @@ def record(
     """
     kept = {}
     for device, times in taken.items():
-        usual = statistics.median(times)
-        if kind == "cuda" or not device.index:
-            label = str(device) if kind == "cuda" else kind
-            evidence.measurements.append(Measurement(name, amount / usual, unit, label))
+        usual, label = statistics.median(times), report_name(str(device))
+        if label:
+            evidence.add_number(name, amount / usual, unit, label)
             evidence.samples[f"{name} {label}"] = times
         long = statistics.fmean(times) if kind == "cuda" else sorted(times)[4 * len(times) // 5]
         kept[str(device)] = usual / long
-    typical, tolerance = typical_time_and_tolerance(kind)
-    best = {str(device): amount / typical(times) for device, times in taken.items()}
-    compare(evidence, name, unit, best, tolerance)
+    if kind == "cpu":
+        compare(evidence, name, {str(device): amount / min(taken[device]) for device in taken})
     if stalls:
-        tolerance = GPUS if kind == "cuda" else STALLS_OF_REHEARSAL
-        shares = {"tolerance": tolerance.name, "shares": kept}
-        evidence.facts.setdefault("kept", {})[name] = shares
+        evidence.facts.setdefault("kept", {})[name] = kept
 
 
-def compare(
-    evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance
-) -> None:
+def compare(evidence: Evidence, what: str, rates: dict[str, float]) -> None:
     """Record the rates of devices (or links) that should be equal."""
-    facts = {"unit": unit, "tolerance": tolerance.name, "rates": rates}
-    evidence.facts.setdefault("compared", {})[what] = facts
+    evidence.facts.setdefault("compared", {})[what] = rates
 
 
-def problems(evidence: Evidence, models: Sequence[str]) -> None:
+def problems(evidence: Evidence, plan: Plan, *names: str, **own: tuple[float, float]) -> None:
     """Add each device that is slower than others of its model, or that stalls. One device alone
-    is not compared.
+    is not compared. `names`: of the numbers of GPUs, judged by GPUS or by shares of their `own`.
     """
-    for what, facts in evidence.facts.get("compared", {}).items():
-        rates, unit = facts["rates"], facts["unit"]
-        for name, rate in rates.items():
+    cuda = plan.device == "cuda"
+    compared = dict(evidence.facts.get("compared", {}))
+    for name in names if cuda else ():
+        numbers = [number for number in evidence.measurements if number.name == name]
+        compared[name] = {number.device: number.value for number in numbers if number.value > 0}
+    for what, rates in compared.items():
+        models = {device: models_of(device, plan.models) for device in rates}
+        for device, rate in rates.items():
             peers = [
                 rates[other]
                 for other in rates
-                if other != name and _models(other, models) == _models(name, models)
+                if other != device and models[other] == models[device]
             ]
-            if not peers:
-                continue
-            usual = statistics.median(peers)
-            text = f"{name} is slow: {what} {rate:.4g} {unit} is {rate / usual:.0%} of the median of its peers"
-            _judge(evidence, "slow", text, name, what, rate / usual, facts)
-    for what, facts in evidence.facts.get("kept", {}).items():
-        for name, share in facts["shares"].items():
-            text = f"{name} stalls: {what} loses {1 - share:.0%} of its time in calls that take longer than the median"
-            _judge(evidence, "stall", text, name, what, share, facts)
-
-
-def _models(name: str, models: Sequence[str]) -> list[str]:
-    """Of a device, or of both ends of a link."""
-    ends = (end.removeprefix("cuda:") for end in name.split("→"))
-    return [models[int(end)] for end in ends if end.isdecimal() and int(end) < len(models)]
+            if peers:
+                share = rate / statistics.median(peers)
+                text = f"{device} is slow: {what} is {share:.0%} of the median of its peers"
+                least = (HOST | own).get(what, GPUS) if cuda else REHEARSAL
+                _judge(evidence, "slow", text, device, what, share, least)
+    for what, shares in evidence.facts.get("kept", {}).items():
+        for device, share in shares.items():
+            text = f"{device} stalls: {what} loses {1 - share:.0%} of its time in slow calls"
+            least = GPUS if cuda else STALLS_OF_REHEARSAL
+            _judge(evidence, "stall", text, device, what, share, least)
 
 
 def _judge(
-    evidence: Evidence, kind: str, text: str, name: str, what: str, share: float, facts: Mapping
+    evidence: Evidence, kind: str, text: str, device: str, what: str, share: float, least: tuple
 ) -> None:
-    tolerance = TOLERANCES[facts["tolerance"]]
-    if share < tolerance.warn:
-        failed = tolerance.fail is not None and share < tolerance.fail
-        (evidence.fail if failed else evidence.warn)(kind, text, name, measure=what, share=share)
+    warn, fail = least
+    if share < warn:
+        verdict = FAIL if share < fail else WARN
+        evidence.add(verdict, kind, text, device, measure=what, share=share)

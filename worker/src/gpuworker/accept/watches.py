@@ -17,7 +17,7 @@ from gpuworker.accept import check_spec, fabric, host_info, pcie_errors
 from gpuworker.accept.publish import log_check
 from gpuworker.accept.verdict import of_problems
 from gpuworker.judgement import xids
-from gpuworker.judgement.report import Evidence, Report
+from gpuworker.judgement.report import FAIL, WARN, Evidence, Report
 from gpuworker.runtime import gpu_inventory
 
 PORT_FAULT, PCIE_FAULT = "port-errors", "pcie-errors"  # injected: a bad cable, a bad riser
@@ -53,8 +53,7 @@ def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Coun
         after = [dataclasses.replace(before[0], errors={"symbol_error": 15})]
     if inject == PCIE_FAULT:
         pcie_before, pcie_after = ({"0000:3b:00.0": {"correctable": count}} for count in (7, 5007))
-    facts = {"ports": [port.name for port in after], "pcie_links": list(pcie_after)}
-    found = Evidence(facts=facts, name="fabric")
+    found = Evidence(name="fabric")
     fabric.new_errors(before, after, found)
     pcie_errors.grown(pcie_before, pcie_after, found)
     return found
@@ -87,9 +86,8 @@ class XidWatch:
         found = Evidence(facts={"events": [list(event) for event in self.events]}, name="xids")
         for gpu, code in dict.fromkeys(self.events):
             kind, hardware = xids.judged(code)
-            (found.fail if hardware else found.warn)(
-                kind, f"{gpu}: Xid {code} during the checks", gpu, code=code
-            )
+            words = f"{gpu}: Xid {code} during the checks"
+            found.add(FAIL if hardware else WARN, kind, words, gpu, code=code)
         if self.problem and host_info.xids(KERNEL_LOG) is None:
             why = f"{self.problem}, and {KERNEL_LOG} cannot be read here"
             found.warn("unreadable", f"the Xids of the driver are unknown: {why}")

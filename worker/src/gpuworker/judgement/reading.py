@@ -12,6 +12,7 @@ import datetime
 import functools
 import json
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -151,7 +152,7 @@ def at(place: str, error: WrongError) -> WrongError:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise WrongError(value, "text")
-    return value
+    return sys.intern(value)  # thousands of reports have the same words
 
 
 def _count(value: object) -> int:
@@ -184,30 +185,36 @@ def _one_of(where: str, value: object, allowed: typing.Collection) -> None:
         raise at(where, WrongError(value, f"one of {', '.join(map(repr, allowed))}"))
 
 
-def _texts(value: object) -> list[str]:
-    return _list(list, _text, value)
-
-
 # Numbers of a problem that programs read
-NUMBERS: dict[str, Callable[[object], object]] = {
-    "value": lambda value: _number("null" if value is None else value),
-    "seen": _count,
-    "expected": _count,
-    "not_shown": _texts,
-    "setting": _text,
-    "groups": lambda value: _list(list, _texts, value),
-}
+NUMBERS = {
+    "value": float, "seen": int, "expected": int, "not_shown": list[str], "setting": str,
+    "groups": list[list[str]],
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Curve:
+    """Values by size in bytes, for plots."""
+
+    unit: str
+    points: list[tuple[float, float]]
+
+
+def _curve(found: Curve) -> None:
+    if not found.points or not all(size > 0 and value >= 0 for size, value in found.points):
+        raise WrongError(found.points, "points [bytes, value]")
 
 
 def _problem(found: Problem) -> None:
     _one_of(".verdict", found.verdict, (FAIL, INCOMPLETE, WARN))
     if found.kind not in KINDS:
         raise at(".kind", WrongError(f"is {found.kind:.80}, which this release does not know"))
-    for key, value in found.numbers.items():
+    for key in NUMBERS.keys() & found.numbers.keys():
+        value = found.numbers[key]
         try:
-            NUMBERS.get(key, lambda value: value)(value)
-            if key == "groups" and not all(value):
-                raise WrongError(value, "groups that are not empty")
+            _reader(NUMBERS[key])(value)
+            if value is None or (key == "groups" and not all(value)):
+                raise WrongError(value, "groups that are not empty" if value else "a number")
         except WrongError as error:
             raise at(f".numbers.{key}", error) from None
 
@@ -215,22 +222,10 @@ def _problem(found: Problem) -> None:
 def _evidence(found: Evidence) -> None:
     for name in (found.name, *found.hashes):
         _name(".name", name)
-    curves = found.facts.get("curves", {})
-    for name, curve in curves.items() if isinstance(curves, dict) else [("", None)]:
-        unit = isinstance(curve, dict) and isinstance(curve.get("unit"), str)
-        points = unit and curve.get("points")
-        if not (isinstance(points, list) and points and all(map(_is_point, points))):
-            raise at(
-                f".facts.curves[{name!r}]", WrongError(curve, "unit and points [bytes, value]")
-            )
-
-
-def _is_point(point: object) -> bool:
-    pair = isinstance(point, list) and len(point) == 2 and None not in point
     try:
-        return pair and _number(point[0]) > 0 and _number(point[1]) >= 0
-    except WrongError:
-        return False
+        _reader(dict[str, Curve])(found.facts.get("curves", {}))
+    except WrongError as error:
+        raise at(".facts.curves", error) from None
 
 
 def _measurement(found: Measurement) -> None:
@@ -261,5 +256,5 @@ def _report(found: Report) -> None:
 
 
 BEYOND: dict[type, Callable] = {
-    Problem: _problem, Evidence: _evidence, Measurement: _measurement, Report: _report,
+    Curve: _curve, Problem: _problem, Evidence: _evidence, Measurement: _measurement, Report: _report,
 }  # fmt: skip

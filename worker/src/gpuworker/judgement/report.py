@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
 
 from gpuworker.runtime.plain_files import replace_plain
@@ -76,14 +77,15 @@ class Evidence:
     name: str = ""  # of the check
     duration_s: float = 0.0
 
-    def fail(self, kind: str, reason: str, *parts: object, **numbers: object) -> None:
-        self.problems.append(Problem(FAIL, kind, reason, list(map(str, parts)), numbers))
+    def add(self, verdict: str, kind: str, reason: str, *parts: object, **numbers: object) -> None:
+        self.problems.append(Problem(verdict, kind, reason, list(map(str, parts)), numbers))
 
-    def warn(self, kind: str, reason: str, *parts: object, **numbers: object) -> None:
-        self.problems.append(Problem(WARN, kind, reason, list(map(str, parts)), numbers))
+    fail = partialmethod(add, FAIL)
+    warn = partialmethod(add, WARN)
+    incomplete = partialmethod(add, INCOMPLETE)
 
-    def incomplete(self, kind: str, reason: str, *parts: object, **numbers: object) -> None:
-        self.problems.append(Problem(INCOMPLETE, kind, reason, list(map(str, parts)), numbers))
+    def add_number(self, *its: object) -> None:
+        self.measurements.append(Measurement(*its))
 
     def has(self, *verdicts: str) -> bool:
         return any(problem.verdict in verdicts for problem in self.problems)

@@ -7,24 +7,20 @@ and the repair needs a reset to take effect.
 
 from __future__ import annotations
 
-RESET = {
-    46: "GPU stopped processing", 48: "double bit ECC error", 62: "internal micro-controller halt",
-    63: "row remapped, active after a reset", 64: "row remapping failed", 92: "many corrected ECC errors",
-    94: "contained memory error", 95: "uncontained memory error", 109: "context switch timeout",
-    110: "security fault", 119: "GSP RPC timeout", 120: "GSP error", 140: "unrecovered ECC error",
-    143: "GPU initialization error", 154: "GPU recovery action changed", 156: "resource retirement",
-    157: "resource retirement failed", 158: "GPU fatal timeout", 169: "internal micro-controller halt",
-    171: "details of 48", 172: "details of 48",
-}  # fmt: skip
-REBOOT = {
-    54: "auxiliary power is not connected", 56: "display engine", 57: "display engine", 58: "display engine",
-    65: "video processor", 73: "video processor", 79: "GPU has fallen off the bus", 81: "VGA subsystem",
-    121: "C2C error", 159: "CHI error", 167: "PCIe fatal timeout", 168: "errors of protected memory",
-}  # fmt: skip
-NVLINK = {
-    74: "NVLink error", 136: "link training failed", 137: "NVLink privilege error", 155: "NVLink, software defined",
-    **{code: "NVLink 5" for code in range(144, 151)},
-}  # fmt: skip
+# 46 GPU stopped, 48 double bit ECC error, 62 micro-controller halt, 63 row remapped, 64 remapping
+# failed, 92 many corrected errors, 94 contained and 95 uncontained memory error, 109 context switch
+# timeout, 110 security fault, 119 and 120 GSP, 140 unrecovered ECC error, 143 initialization error,
+# 154 recovery action changed, 156 and 157 resource retirement, 158 fatal timeout, 169 halt, 171 and
+# 172 details of 48
+RESET = (
+    46, 48, 62, 63, 64, 92, 94, 95, 109, 110, 119, 120, 140, 143, 154, 156, 157, 158, 169, 171, 172
+)  # fmt: skip
+# 54 auxiliary power, 56 to 58 display engine, 65 and 73 video processor, 79 fallen off the bus, 81
+# VGA, 121 C2C error, 159 CHI error, 167 PCIe fatal timeout, 168 protected memory
+REBOOT = 54, 56, 57, 58, 65, 73, 79, 81, 121, 159, 167, 168
+# 74 NVLink error, 136 link training failed, 137 privilege error, 155 software defined, the others
+# are of NVLink 5
+NVLINK = 74, 136, 137, 155, *range(144, 151)
 # 44 and every code of no table above are of a program or a driver's program, or say nothing about
 # the hardware.
 

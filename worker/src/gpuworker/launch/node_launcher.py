@@ -29,7 +29,7 @@ from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, 
 LOOK_S = 0.05
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
-LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
+LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 6
 FAILURES_TOLD = 64
 CHILDREN_S = 2.0
 WANTED, SHOWN = "stacks-wanted", "stacks"  # files of `ddp-launch stacks` in the working folder
@@ -256,13 +256,13 @@ class NodeLauncher:
             stopped = bool(self.stop_signal or self.ranks.stop_deadline)
             await self.ranks.end(reason, stopped=stopped)
 
-    async def wait_for_leftovers(self, failed: bool) -> None:
+    async def wait_for_leftovers(self, verdict: Failure | None) -> None:
         """Give processes that the ranks left behind some time; the verdict is already written.
 
         After a failure they end: workers of a killed rank may hold a GPU of this machine.
         """
-        await children_end(LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
-        if failed:
+        await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
+        if verdict and verdict.cause != "saved":
             await end_children()
         if self.ranks:
             self.ranks.close()

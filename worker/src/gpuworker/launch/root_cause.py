@@ -112,7 +112,7 @@ def of_first(failure: Failure, reports: list[RankReport]) -> Failure:
         return Failure("slow-import", reason, importing[0].rank)
     if failure.code == ExitCode.HANG and failure.cause != "exit-timeout":
         places = "; ".join(stacks.table(reports, PLACES_NAMED)) or "no rank reported where it was"
-        return replace(failure, reason=f"{reason}; {places}")
+        return replace(failure, reason=f"{places}; {reason}")  # first whom the others wait for
     return failure
 
 

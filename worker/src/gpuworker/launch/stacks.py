@@ -118,14 +118,15 @@ def table(reports: list[RankReport], most: int | None = None) -> list[str]:
         words = "\n".join(filter(None, (report.words, report.stack)))
         together.setdefault(words, []).append(report)
     groups = sorted(together.items(), key=lambda each: (each[1][0].waits, len(each[1])))
-    lines = [line for line in (behind(reports), different(reports)) if line]
-    if len(groups) > 1 and groups[0][1][0].waits:
-        lines.append("ranks wait in different collectives")
+    lines = []
     for words, same in groups[:most]:
         who = same[0].name if len(same) == 1 else f"{len(same)} ranks ({numbers(same)}):"
         lines.append(f"{who} {words}")
     if len(groups) > len(groups[:most]):
         lines.append(f"{len(groups) - most} more places")
+    lines += filter(None, (behind(reports), different(reports)))
+    if len(groups) > 1 and groups[0][1][0].waits:
+        lines.append("ranks wait in different collectives")
     return lines
 
 
@@ -141,7 +142,7 @@ def behind(reports: list[RankReport]) -> str:
         late = [f"rank {rank} ({n})" for rank, n in sorted(counts.items()) if n < most]
         if late:
             which = f"{most} collectives of process group {group}"
-            return f"behind the others, which have started {which}: {first(late)}"
+            return f"{first(late)} is behind the others, which have started {which}"
     return ""
 
 

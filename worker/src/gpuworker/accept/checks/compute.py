@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 FORMATS = {
@@ -31,7 +31,6 @@ FORMATS = {
 SPEC = Spec(
     tag="COMPUTE",
     seconds={"quick": 8, "full": 90, "burn-in": 600},
-    process=DEVICES,
     measures={
         f"gemm_{kind}": Measure(
             "TFLOP/s",
@@ -94,7 +93,7 @@ def problems(evidence: Evidence, plan: Plan) -> None:
         evidence.warn("unlisted", f"{device}: {words}", device)
     for device, words in gpu_telemetry.slowed(telemetry):
         evidence.warn("slowdown", f"{device}: {words}", device)
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan, *SPEC.measures)
 
 
 def _measure_kind(
@@ -137,7 +136,6 @@ def _measure_kind(
     taken = timing.batches(devices, batch, budget_s)
     work = 2 * size**3 / 1e12
     peer_comparison.record(evidence, name, "TFLOP/s", work, taken, plan.device, True)
-    evidence.facts[name] = {"size": size}
 
 
 def _has(kind: str, device) -> bool:

@@ -39,7 +39,7 @@ SPEC = Spec(
     },
 )
 # Injected fault -> changes to the driver's data of the last GPU.
-FAULTY = {
+FAULTY_GPU = {
     "ecc-error": {"ecc_uncorrected": 3},
     "row-remap": {"remap_failed": True},
     "narrow-pcie": {"pcie_width": 8, "pcie_width_max": 16},
@@ -50,43 +50,61 @@ FAULTY = {
     "fabric-degraded": {"fabric_state": 3, "fabric_status": 0, "fabric_health": 1},
     "other-program": {"programs": ("trainer (process 4711)",)},
 }
-# Injected fault -> changes to the last of four ports, where a healthy node has four alike.
-FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+SXID = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+NEAR, FAR = ({"where": where, "adapters": []} for where in (fabric.NUMA, fabric.FAR))
+
+
+def _ports(**faults: object) -> dict:
+    """Four ports, of which a healthy node has four alike."""
+    ports = [fabric.Port(f"mlx5_{index}/1", True, rate_gbps=400.0) for index in range(4)]
+    return fabric.facts([*ports[:3], dataclasses.replace(ports[3], **faults)])
+
+
+# Injected fault -> changes to the facts.
+FAULTY = {
+    "missing-gpu": {"gpus_seen": 0, "gpus_expected": 1},
+    "port-down": _ports(up=False),
+    "slow-port": _ports(rate_gbps=100.0),
+    "far-adapter": {"nearest_adapters": {f"cuda:{i}": FAR if i == 3 else NEAR for i in range(4)}},
+    "small-shm": {"shm_bytes": 64 << 20, "shm_needed": True},
+    "xid": {"xids": [dataclasses.asdict(host_info.xid(XID, 60.0))]},
+    "switch-error": {"xids": [dataclasses.asdict(host_info.xid(SXID, 60.0))]},
+}
 
 
 def measure(plan: Plan) -> Evidence:
     models, uuids, problem = node_facts.gpus_of_torch(plan)
-    seen, expected = len(models), plan.gpus
-    if plan.injected("missing-gpu"):
-        seen, expected = max(seen - 1, 0), max(expected, 1)
-    source, gpus = (
-        gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
-    )
+    source, gpus = "", [gpu_inventory.Gpu("cpu")]
     if plan.device == "cuda":
+        source, gpus = gpu_inventory.inventory()
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
-    if gpus and plan.inject in FAULTY:
-        gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
+    if gpus:
+        gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY_GPU.get(plan.inject, {}))
     versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
-    numa_nodes = {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id}
+    bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
+    ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
     evidence = Evidence()
     evidence.facts = {
         **versions,
         "cuda_error": problem.reason if problem else "",
         "cuda_error_kind": problem.kind if problem else "",
-        "gpus_expected": expected,
-        "gpus_seen": seen,
-        "gpu_models": models[:seen],
+        "gpus_expected": plan.gpus,
+        "gpus_seen": len(models),
+        "gpu_models": models,
         "gpu_source": source or "no NVML",
         "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
         "pci_gpus": host_info.nvidia_devices(),
-        **({"numa_nodes": numa_nodes} if numa_nodes else {}),
         "mps_share": _mps_share(),
         **host_info.facts(),
-        **_fabric(plan, gpus),
-        "xids": _xids(plan),
+        **fabric.facts(ports),
+        "nearest_adapters": fabric.nearest(ports, bus_ids),
+        "gpu_direct": fabric.gpu_direct(),
+        "xids": environment_problems.NOT_READABLE
+        if xids is None
+        else [dataclasses.asdict(event) for event in xids],
+        **FAULTY.get(plan.inject, {}),
     }
-    if plan.injected("small-shm"):
-        evidence.facts |= {"shm_bytes": 64 << 20, "shm_needed": True}
     _expect(plan, versions, evidence)
     return evidence
 
@@ -109,40 +127,6 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
             )
         elif found != wanted and not found.startswith((f"{wanted}.", f"{wanted}+")):
             evidence.fail("setting", f"{name} is {found}, {wanted} is required")
-
-
-def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
-    """Network ports, and how they reach the GPUs."""
-    ports = fabric.ports()
-    if plan.inject in FAULTY_PORT:
-        ports = [fabric.Port(f"mlx5_{index}/1", True, rate_gbps=400.0) for index in range(4)]
-        ports[-1] = dataclasses.replace(ports[-1], **FAULTY_PORT[plan.inject])
-    places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
-    if plan.injected("far-adapter"):
-        places = {
-            f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []}
-            for i in range(4)
-        }
-    near = {"nearest_adapters": places} if places or plan.device == "cuda" else {}
-    return {**fabric.facts(ports), **near, "gpu_direct": fabric.gpu_direct()}
-
-
-def _xids(plan: Plan) -> list[dict] | str:
-    """Errors of the driver in the kernel's log."""
-    events = host_info.xids(Path("/dev/kmsg"))
-    if plan.injected("xid"):
-        events = [
-            *(events or []),
-            host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0),
-        ]
-    if plan.injected("switch-error"):
-        line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
-        events = [*(events or []), host_info.xid(line, 60.0)]
-    return (
-        environment_problems.NOT_READABLE
-        if events is None
-        else [dataclasses.asdict(event) for event in events]
-    )
 
 
 def _mps_share() -> str:

@@ -4,8 +4,7 @@ For each NUMA node in turn, one thread per core copies within memory of that nod
 SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and
 memory, so a slow part is a WARN, and the time in which another program had a core does not count.
 The fleet compares the numbers of all nodes. Every NUMA node is measured with the same number of
-cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not comparable
-and is in the facts only.
+cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not measured.
 
 A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays
 data loaders and the launch of kernels, and no check of a GPU shows it.
@@ -23,13 +22,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuworker.accept import host_info, peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 3, "full": 10, "burn-in": 60},
-    process=DEVICES,
     measures={
         "host_memory": Measure(
             "GB/s",
@@ -65,42 +63,32 @@ def measure(plan: Plan) -> Evidence:
     groups, few = measured(
         nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes()
     )
-    typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
+    typical = peer_comparison.typical_time(plan.device)
     budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
     cores = {name: len(cpus) for name, cpus in nodes.items()}
     evidence = Evidence(facts={"cores": cores, "measured_on": groups})
-    size, by_core = COPY_BYTES[plan.device], {}
+    size, by_core, by_node = COPY_BYTES[plan.device], {}, {}
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
-        copies = times(cpus, lambda: _copy(size), budget_s, slow)
+        if name not in few:
+            copies = times(cpus, lambda: _copy(size), budget_s, slow)
+            by_node[name] = sum(2 * size / typical(found) / 1e9 for found in copies.values())
+            evidence.add_number("host_memory", by_node[name], "GB/s", name)
         slow = {cpus[-1]} if last and plan.injected("slow-cpu") else set()
         hashes = times(cpus, _hash, budget_s, slow)
         rates = {
             f"{name} CPU {cpu}": HASH_BYTES / typical(found) / 1e9 for cpu, found in hashes.items()
         }
         by_core |= rates
-        bandwidth = sum(2 * size / typical(found) / 1e9 for found in copies.values())
-        if name in few:
-            evidence.facts.setdefault("host_memory_not_compared", {})[name] = bandwidth
-        else:
-            evidence.measurements.append(Measurement("host_memory", bandwidth, "GB/s", name))
-        evidence.measurements.append(
-            Measurement("host_compute", statistics.median(rates.values()), "GB/s", name)
-        )
-    by_node = {
-        each.device: each.value for each in evidence.measurements if each.name == "host_memory"
-    }
-    on_gpu_node = plan.device == "cuda"
-    of_memory = peer_comparison.HOST_MEMORY if on_gpu_node else within
-    of_cores = peer_comparison.CORES if on_gpu_node else within
-    peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
-    peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
+        evidence.add_number("host_compute", statistics.median(rates.values()), "GB/s", name)
+    peer_comparison.compare(evidence, "host_memory", by_node)
+    peer_comparison.compare(evidence, "host_compute", by_core)
     return evidence
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan)
 
 
 def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:
@@ -121,11 +109,8 @@ def measured(
     """
     largest = max(min(most, len(cpus)) for cpus in nodes.values())
     few = {name for name, cpus in nodes.items() if len(cpus) < FEW * largest}
-    few |= {
-        name
-        for name in nodes
-        if memory and int(name.removeprefix("numa").partition("/")[0]) not in memory
-    }
+    some = {f"numa{node}" for node in memory}
+    few |= {name for name in nodes if some and name.partition("/")[0] not in some}
     few = few if len(few) < len(nodes) else set()
     count = min(most, *(len(cpus) for name, cpus in nodes.items() if name not in few))
     return {name: spread(cpus, count) for name, cpus in nodes.items()}, few

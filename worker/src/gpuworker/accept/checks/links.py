@@ -1,7 +1,7 @@
 """Every link of a GPU, to the host and to each other GPU, reaches its bandwidth and delivers data unchanged.
 
 Host links: copies from and to pinned memory near the GPU, each direction alone and both together.
-One GPU is judged at a time, since GPUs may share an uplink (their joint rate is in the facts). Peer
+One GPU is judged at a time, since GPUs may share an uplink. Peer
 links: each GPU to each other one, alone. GB/s = bytes / median time / 1e9. The limit of a host link
 comes from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the
 driver lists NVLinks.
@@ -11,22 +11,21 @@ A rehearsal copies between buffers of the CPU. Not yet run with two GPUs.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
 
 from gpuworker.accept import host_info, peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.accept.limits import Limits
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory, gpu_specs, gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
 
 SPEC = Spec(
     tag="LINKS",
     seconds={"quick": 6, "full": 30, "burn-in": 60},
-    process=DEVICES,
     measures={
         "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
         "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),
@@ -57,7 +56,8 @@ ERRORS = {
     "pcie_replays": ("pcie-errors", "PCIe replays"),
 }
 BYTES = {"cuda": 256 << 20, "cpu": 8 << 20}
-SUSTAIN_S = 0.5  # all GPUs together, long enough to read the links' state from the driver
+# all GPUs together, long enough to read the links' state from the driver
+SUSTAIN_S = {"cuda": 0.5, "cpu": 0}
 # Injected fault -> changes to the links of the last GPU.
 FAULTY = {
     "narrow-link": {"pcie_gen_max": 5, "pcie_width_max": 16, "pcie_gen_under_load": 1},
@@ -65,6 +65,7 @@ FAULTY = {
     "missing-nvlink": {"nvlinks_up": 17, "nvlinks_down": 1},
     "link-errors": {"errors": {"nvlink_errors": [2, 7]}},
 }
+SLOW = {"slow-host-link": "link_h2d", "slow-link": "link_peer"}  # injected fault -> number
 REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
 
 
@@ -75,24 +76,25 @@ def measure(plan: Plan) -> Evidence:
     devices = timing.test_devices(plan, rehearsal=3)
     if not devices:
         return evidence
-    if plan.device == "cuda":
-        gpus = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], timing.uuids(plan))
-    else:
-        gpus = [Gpu(str(device)) for device in devices]
+    gpus = _gpus(plan, devices)
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
-        _host(devices, _near(gpus, evidence), plan, evidence)
-    under_load = gpu_telemetry.summary(sampler.readings)
-    after = {gpu.uuid: gpu for gpu in gpu_inventory.inventory()[1]} if plan.device == "cuda" else {}
-    links = links_of(gpus, after, under_load)
+        _measure_links(devices, _near(gpus, evidence), plan, evidence)
+    links = links_of(gpus, _gpus(plan, devices), gpu_telemetry.summary(sampler.readings))
     if gpus:
         links[gpus[-1].device] |= FAULTY.get(plan.inject, {})
     evidence.facts["links"] = links
-    evidence.ceilings = ceilings(links, plan)
-    if len(devices) > 1:
-        _peers(devices, any(link["nvlinks_up"] for link in links.values()), plan, evidence)
-    else:
+    if len(devices) == 1:
         evidence.inapplicable["link_peer"] = "one GPU has no peer"
     return evidence
+
+
+def _gpus(plan: Plan, devices: list) -> list[Gpu]:
+    """What the driver reports now."""
+    from gpuworker.accept.kernels import timing
+
+    if plan.device == "cpu":
+        return [Gpu(str(device)) for device in devices]
+    return gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], timing.uuids(plan))
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
@@ -100,54 +102,44 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     damaged facts.
     """
     links = evidence.facts["links"]
+    evidence.ceilings = ceilings(links, plan)
     gpus = []
     for device, facts in links.items():
         gpus.append(Gpu(device, **{field: facts[field] for field in FIELDS if field in facts}))
         _pcie(gpus[-1], facts["pcie_width_under_load"], facts["pcie_gen_under_load"], evidence)
-        _new_errors(device, facts.get("errors", {}), evidence)
+        # links repair such errors, which costs time
+        for field, (first, last) in facts.get("errors", {}).items():
+            if None not in (first, last) and last > first:
+                kind, name = ERRORS[field]
+                words = f"{last - first} {name} during this check, {last} in all"
+                evidence.warn(kind, f"{device}: {words}", device)
     for device in plan.devices if plan.device == "cuda" else ():
         if device not in links:
             evidence.warn("unlisted", f"{device}: the driver does not report its links", device)
     _nvlink_faults(gpus, evidence)
-    nvlink = Limits(tuple(gpu.name for gpu in gpus)).figures("nvlink_oneway")
-    up = [gpu.nvlinks_up for gpu in gpus]
-    if nvlink and len(gpus) > 1 and not any(up) and None not in up:
-        words = f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?"
-        evidence.fail("fabric-manager", words)
-    peer_comparison.problems(evidence, plan.models)
+    nvlink = any(gpu.nvlinks_up for gpu in gpus)
+    own = {} if nvlink else {"link_peer": peer_comparison.PCIE_PEERS}
+    peer_comparison.problems(evidence, plan, *SPEC.measures, **own)
 
 
 def _pcie(gpu: Gpu, width: int | None, generation: int | None, evidence: Evidence) -> None:
     """PCIe under load (at rest a GPU may lower width and generation to save power), and what
     slot and GPU can do.
     """
-    device, most_lanes, most_generation = gpu.device, gpu.pcie_width_max, gpu.pcie_gen_max
-    if width and most_lanes and width < most_lanes:
-        words = f"PCIe ran ×{width} wide under load, GPU and slot can do ×{most_lanes}"
+    device, lanes, newest = gpu.device, gpu.pcie_width_max, gpu.pcie_gen_max
+    if (width or math.inf) < (lanes or 0):
+        words = f"PCIe ran ×{width} wide under load, GPU and slot can do ×{lanes}"
         evidence.fail("pcie", f"{device}: {words}", device)
-    if generation and most_generation and generation < most_generation:
-        words = f"PCIe ran at generation {generation} under load, it supports {most_generation}"
+    if (generation or math.inf) < (newest or 0):
+        words = f"PCIe ran at generation {generation} under load, it supports {newest}"
         evidence.warn("pcie", f"{device}: {words}", device)
     model = gpu_specs.figures("pcie_x16", gpu.name)
-    if not model or most_generation not in GBPS_PER_LANE or not most_lanes:
-        return
-    rate = GBPS_PER_LANE[most_generation] * most_lanes
-    if rate <= 0.95 * model["specification"]:  # the limit is a share of what they can do
-        words = f"PCIe can do generation {most_generation} ×{most_lanes} here, {rate:.3g} GB/s"
+    rate = GBPS_PER_LANE.get(newest, 0) * (lanes or 0)
+    if model and 0 < rate <= 0.95 * model["specification"]:  # the limit is a share of `rate`
+        words = f"PCIe can do generation {newest} ×{lanes} here, {rate:.3g} GB/s"
         known = f"{model['model']} can do {model['specification']:g}"
         act = "check slot, riser, firmware of the host and virtual machine"
         evidence.warn("pcie", f"{device}: {words}, but {known}: {act}", device)
-
-
-def _new_errors(
-    device: str, counts: Mapping[str, Sequence[int | None]], evidence: Evidence
-) -> None:
-    """Error counters that grew during this check: links repair such errors, which costs time."""
-    for field, (first, last) in counts.items():
-        if first is not None and last is not None and last > first:
-            kind, name = ERRORS[field]
-            words = f"{last - first} {name} during this check, {last} in all"
-            evidence.warn(kind, f"{device}: {words}", device)
 
 
 def _nvlink_faults(gpus: list[Gpu], evidence: Evidence) -> None:
@@ -156,18 +148,23 @@ def _nvlink_faults(gpus: list[Gpu], evidence: Evidence) -> None:
     NVML lists the links of the chip, of which a board may have fewer. Cards without bridges have
     all links down.
     """
-    most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
+    nvlink = Limits(tuple(gpu.name for gpu in gpus)).figures("nvlink_oneway")
+    known = [gpu.nvlinks_up for gpu in gpus]
+    most = max((up or 0 for up in known), default=0)
+    if nvlink and len(gpus) > 1 and not most and None not in known:
+        words = f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?"
+        evidence.fail("fabric-manager", words)
     for gpu in gpus if most else ():
         device, up, down = gpu.device, gpu.nvlinks_up or 0, gpu.nvlinks_down or 0
-        has = gpu_specs.figures("nvlinks", gpu.name).get("specification")
-        if has and up < has and up + down >= has:
+        has = gpu_specs.figures("nvlinks", gpu.name).get("specification", 0)
+        if up < has <= up + down:
             evidence.fail("nvlink-down", f"{device}: {up} of {has} NVLinks are up", device)
         elif up < most and gpu.nvlinks_up is not None:
             evidence.fail("nvlink-down", f"{device}: {up} NVLinks, other GPUs have {most}", device)
         elif gpu.nvlinks_up is None and not has:
             words = f"the driver does not report its NVLinks, other GPUs have {most}"
             evidence.warn("unknown", f"{device}: {words}", device)
-        elif has and up < has:
+        elif up < has:
             words = f"NVML reports {up} of {has} NVLinks: is nvidia-ml-py too old?"
             evidence.warn("unknown", f"{device}: {words}", device)
         elif down and not has:
@@ -187,126 +184,103 @@ def _near(gpus: list, evidence: Evidence) -> dict[str, set[int]]:
     return near
 
 
-def _host(devices: list, near: dict[str, set[int]], plan: Plan, evidence: Evidence) -> None:
+def _links(devices: list, near: dict[str, set[int]], here) -> dict[str, dict]:
+    """Number -> the links that it is measured of, by their names. `here`: what they carry."""
+    import torch
+
+    from gpuworker.accept.kernels import timing
+    from gpuworker.accept.kernels.copies import Link
+
+    def buffers(device) -> list[torch.Tensor]:
+        """A filled and an empty one of the device, and of the host near it."""
+        with host_info.bound_to(near.get(str(device), set())):
+            pinned = device.type == "cuda"
+            host, back = (torch.zeros_like(here, pin_memory=pinned) for _ in range(2))
+            sent = here.to(device)
+            return [sent, torch.zeros_like(sent), host.copy_(here), back]
+
+    at = timing.run_on_all(devices, buffers)
+    found: dict[str, dict] = {name: {} for name in SPEC.measures}
+    for device in devices:
+        sent, received, host, back = at[device]
+        found["link_h2d"][str(device)] = Link(device, (host, received))
+        found["link_d2h"][str(device)] = Link(device, (sent, back))
+        found["link_both"][str(device)] = Link(device, (host, received), (sent, back))
+        for other in devices:
+            if other != device:
+                found["link_peer"][f"{device}→{other}"] = Link(device, (sent, at[other][1]))
+    return found
+
+
+def _turns(links: dict, near: dict[str, set[int]], rounds: int, repeats: int, slow: str) -> dict:
+    """Seconds of each copy, by link: one at a time, so that a disturbance of the host affects all.
+    `slow`: the link with an injected fault.
+    """
+    from gpuworker.accept.kernels import timing
+
+    found: dict[str, list[float]] = {name: [] for name in links}
+    for _ in range(rounds):
+        for name, link in links.items():
+
+            def run(device, link=link, delay_s: float = timing.HOLD_S * (name == slow)):
+                with host_info.bound_to(near.get(str(device), set())):
+                    return link.seconds(repeats, delay_s)
+
+            found[name] += timing.run_on_all([link.device], run)[link.device]
+    return found
+
+
+def _measure_links(
+    devices: list, near: dict[str, set[int]], plan: Plan, evidence: Evidence
+) -> None:
     from gpuworker.accept.kernels import copies, timing
 
-    size, repeats = BYTES[plan.device], REPEATS[plan.level]
-
-    def host_link(device) -> copies.HostLink:
-        with host_info.bound_to(near.get(str(device), set())):
-            return copies.HostLink(device, size)
-
-    hosts = timing.run_on_all(devices, host_link)
-    for name in ("link_h2d", "link_d2h", "link_both"):
-        moved = size / 1e9 * (2 if name == "link_both" else 1)
-
-        def batch(device, name: str = name) -> list[float]:
-            slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
-            with host_info.bound_to(near.get(str(device), set())):
-                return hosts[device].seconds(name, 1 + repeats // 8, timing.HOLD_S if slow else 0.0)
-
-        def in_turns(batch=batch) -> dict:  # so that a disturbance of the host affects all devices
-            found: dict = {device: [] for device in devices}
-            for _ in range(8):
-                for device in devices:
-                    found[device] += timing.run_on_all([device], batch)[device]
-            return found
-
-        timing.run_on_all(devices, batch)  # warm-up
-        first = in_turns()
-        shared: dict = {device: [] for device in devices}
-        end = time.monotonic() + (SUSTAIN_S if plan.device == "cuda" else 0)
-        while not shared[devices[0]] or time.monotonic() < end:
-            for device, found in timing.run_on_all(devices, batch).items():
-                shared[device] += found
+    size, repeats = BYTES[plan.device], 1 + REPEATS[plan.level] // 8
+    here = copies.content(size // 4)
+    for name, links in _links(devices, near, here).items():
+        last = next(reversed(links), "")
+        slow = last * (SLOW.get(plan.inject) == name)
+        _turns(links, near, 1, repeats, slow)  # warm-up
         # Twice, and the better series counts: a healthy H100 had 38 GB/s for a moment, and 55
         # before and after.
-        second = in_turns()
-        taken = {
-            device: min(first[device], second[device], key=statistics.median) for device in devices
-        }
-        peer_comparison.record(evidence, name, "GB/s", moved, taken, plan.device)
-        together = {str(d): moved / statistics.median(found) for d, found in shared.items()}
-        evidence.facts[name] = {"bytes": size, "together_gbps": together}
-    for device in devices:
-        if wrong := hosts[device].wrong_words():
-            words = f"{device}: {wrong} words differ after a copy to the GPU and back"
-            evidence.fail("wrong-words", words, device)
+        rounds = 4 if name == "link_peer" else 8  # a node has 56 of them
+        first, second = (_turns(links, near, rounds, repeats, slow) for _ in range(2))
+        taken = {each: min(first[each], second[each], key=statistics.median) for each in links}
+        ways = 2 if name == "link_both" else 1
+        peer_comparison.record(evidence, name, "GB/s", ways * size / 1e9, taken, plan.device)
+        end = time.monotonic() + SUSTAIN_S[plan.device] * (ways - 1)
+        while time.monotonic() < end:
+            timing.run_on_all(devices, lambda device, links=links: links[str(device)].copy())
+        for label, link in links.items() if ways == 1 else ():
+            flip = label == last and name == "link_peer" and plan.injected("corrupt-link")
+            if wrong := link.wrong_words(here, flip):
+                words = f"{label} delivered {wrong} wrong words of {size // 4} ({name})"
+                evidence.fail("wrong-words", words, label)
 
 
-def links_of(gpus: list, after: dict, under_load: dict[str, dict]) -> dict[str, dict]:
-    """What the driver reports of the links of each GPU. `after`: UUID -> GPU after the load;
-    at rest a GPU may lower generation and width to save power.
-    """
-    links = {}
-    for gpu in gpus:
-        load, later = under_load.get(gpu.device, {}), after.get(gpu.uuid, gpu)
+def links_of(before: list[Gpu], after: list[Gpu], under_load: dict[str, dict]) -> dict[str, dict]:
+    """What the driver reports of the links of each GPU, before and after the load."""
+    links, later = {}, {gpu.device: gpu for gpu in after}
+    for gpu in before:
+        load, both = under_load.get(gpu.device, {}), (gpu, later.get(gpu.device, gpu))
         links[gpu.device] = {field: getattr(gpu, field) for field in FIELDS} | {
             "pcie_gen_under_load": load.get("pcie_gen_max"),
             "pcie_width_under_load": load.get("pcie_width_max"),
-            "errors": {field: [getattr(each, field) for each in (gpu, later)] for field in ERRORS},
+            "errors": {field: [getattr(each, field) for each in both] for field in ERRORS},
         }
     return links
 
 
 def ceilings(links: dict[str, dict], plan: Plan) -> dict[str, tuple[float, str]]:
-    """What the links can do, by what the driver reports of them."""
-    found, per_lane = {}, GBPS_PER_LANE
+    """What the host links can do, by what the driver reports of them."""
     rates = [
-        (per_lane[generation] * width, f"PCIe generation {generation} ×{width}")
+        (GBPS_PER_LANE[generation] * width, f"PCIe generation {generation} ×{width}")
         for link in links.values()
-        if (generation := link["pcie_gen_max"]) in per_lane and (width := link["pcie_width_max"])
+        if (generation := link["pcie_gen_max"]) in GBPS_PER_LANE
+        and (width := link["pcie_width_max"])
     ]
-    if rates and plan.device == "cuda":
-        rate, origin = max(rates)
-        found = {
-            "link_h2d": (rate, origin),
-            "link_d2h": (rate, origin),
-            "link_both": (2 * rate, origin),
-        }
-    nvlink = Limits(tuple(link["name"] for link in links.values())).figures("nvlink_oneway")
-    if nvlink and any(link["nvlinks_up"] for link in links.values()):
-        origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
-        found["link_peer"] = nvlink["specification"], origin
-    return found
-
-
-def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
-    """Measure all pairs, one direction at a time."""
-    from gpuworker.accept.kernels import copies, timing
-
-    size, repeats = BYTES[plan.device], REPEATS[plan.level]
-    pairs = [(a, b) for a in devices for b in devices if a != b]
-    buffers = {device: copies.PeerBuffers(device, size) for device in devices}
-    slow, faulty = (timing.HOLD_S if plan.injected("slow-link") else 0.0), pairs[-1]
-    taken: dict = {pair: [] for pair in pairs}
-    for round_ in range(9):
-        for pair in pairs:
-            found = copies.seconds_between(
-                *(buffers[device] for device in pair), 1 + repeats // 8, slow * (pair == faulty)
-            )
-            taken[pair] += found if round_ else []  # the first round warms up
-    for pair in pairs:
-        target = buffers[pair[1]]
-        target.received.zero_()
-        copies.seconds_between(buffers[pair[0]], target, 1)
-        if plan.injected("corrupt-link") and pair == faulty:
-            target.received[7] ^= 1
-        if wrong := target.wrong_words():
-            words = f"{_name(pair)} delivered {wrong} wrong words of {target.received.numel()}"
-            evidence.fail("wrong-words", words, _name(pair))
-    moved = size / 1e9
-    rates = {pair: moved / statistics.median(found) for pair, found in taken.items()}
-    evidence.measurements += [
-        Measurement("link_peer", rates[pair], "GB/s", _name(pair)) for pair in pairs
-    ]
-    evidence.facts["direct_access"] = {_name(pair): copies.direct(*pair) for pair in pairs}
-    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
-    if plan.device == "cuda" and not nvlink:
-        tolerance = peer_comparison.PCIE_PEERS
-    compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
-    peer_comparison.compare(evidence, "link_peer", "GB/s", compared, tolerance)
-
-
-def _name(pair: tuple) -> str:
-    return f"{pair[0]}→{pair[1]}"
+    if not rates or plan.device == "cpu":
+        return {}
+    rate, origin = max(rates)
+    one_way = dict.fromkeys(("link_h2d", "link_d2h"), (rate, origin))
+    return one_way | {"link_both": (2 * rate, origin)}

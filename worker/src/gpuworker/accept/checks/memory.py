@@ -14,14 +14,13 @@ import statistics
 import time
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
-from gpuworker.judgement.report import FAIL, Evidence, Measurement
+from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Evidence
 from gpuworker.runtime import gpu_specs
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 6, "full": 60, "burn-in": 600},
-    process=DEVICES,
     measures={
         "memory_copy": Measure(
             "GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"
@@ -57,32 +56,27 @@ def measure(plan: Plan) -> Evidence:
     budget_s = plan.budget_s(REHEARSAL_S)
     for name in ("memory_copy", "memory_triad"):
         _bandwidth(name, devices, budget_s / 4, plan, evidence)
-    passes, tested = 0, {}
-    while passes == 0 or time.monotonic() - start < 0.8 * budget_s:
-        flip = devices[-1] if plan.injected("flipped-bit-memory") else None
+    flip = devices[-1] if plan.injected("flipped-bit-memory") else None
 
-        def test(device, flip=flip):
-            return memory_pattern.test(device, _bytes(device), device == flip)
+    def test(device) -> tuple[int, list[str]]:
+        return memory_pattern.test(device, _bytes(device), device == flip)
 
+    found: dict = {}
+    while not found or (time.monotonic() - start < 0.8 * budget_s and not evidence.has(FAIL)):
         found = timing.run_on_all(devices, test)
-        tested = {device: size for device, (size, _) in found.items()}
         for device, (_, errors) in found.items():
             for words in errors:
                 evidence.fail("wrong-memory", f"{device}: {words}", device)
-        passes += 1
-        if evidence.has(FAIL):
-            break
-    for device, size in tested.items():
-        if label := timing.report_name(device):
-            evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
-    evidence.facts["pattern_passes"] = passes
+    for device, (size, _) in found.items():
+        if label := peer_comparison.report_name(str(device)):
+            evidence.add_number("memory_tested", size / 2**30, "GiB", label)
     evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices}
     evidence.facts["models"] = {str(device): fingerprint.model(device) for device in devices}
     return evidence
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan, "memory_copy", "memory_triad")
     _sizes(evidence)
     for number in evidence.measurements if plan.device == "cuda" else ():
         if number.name == "memory_tested":
@@ -92,10 +86,8 @@ def problems(evidence: Evidence, plan: Plan) -> None:
                 evidence.incomplete("contradiction", words, number.device)
             elif number.value < LEAST_TESTED * total:
                 words = f"only {number.value:.1f} of {total:.1f} GiB were free to be tested"
-                report = (
-                    evidence.incomplete if number.value < LEAST_ACCEPTED * total else evidence.warn
-                )
-                report("half-tested", f"{number.device}: {words}", number.device)
+                verdict = INCOMPLETE if number.value < LEAST_ACCEPTED * total else WARN
+                evidence.add(verdict, "half-tested", f"{number.device}: {words}", number.device)
 
 
 def _sizes(evidence: Evidence) -> None:
@@ -146,7 +138,6 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
             evidence.fail("wrong-memory", f"{device}: {name} returned wrong values", device)
     moved = streams * size / 1e9
     peer_comparison.record(evidence, name, "GB/s", moved, taken, plan.device, True)
-    evidence.facts[name] = {"array_bytes": size}
 
 
 def _bytes(device) -> int:

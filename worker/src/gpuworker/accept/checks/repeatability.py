@@ -17,8 +17,9 @@ import re
 import time
 from collections import Counter
 
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
     tag="REPEAT",
@@ -67,23 +68,17 @@ def measure(plan: Plan) -> Evidence:
         timing.run_on_all(devices, repeat)
         repeats += 1
 
-    usual = {
-        device: {kind: Counter(all_).most_common(1)[0][0] for kind, all_ in seen[device].items()}
-        for device in devices
-    }
+    evidence.facts["hash_group"] = {}
     for device in devices:
-        _repeats(device, seen[device], usual[device], evidence)
-        if usual[device]["integer"] != expected:
-            evidence.fail(
-                "wrong-product", f"{device}: integer arithmetic gave a wrong result", device
-            )
-    _compare_devices(usual, fingerprint.model, evidence)
-    for device in devices:
-        if label := timing.report_name(device):
-            evidence.measurements.append(Measurement("repeats", repeats, "repeats", label))
-            evidence.hashes |= {f"{kind} {label}": value for kind, value in usual[device].items()}
-    groups = {timing.report_name(device): fingerprint.group(device, size) for device in devices}
-    evidence.facts["hash_group"] = {label: group for label, group in groups.items() if label}
+        name = str(device)
+        label = peer_comparison.report_name(name)
+        usual = _repeats(name, seen[device], evidence)
+        if usual["integer"] != expected:
+            evidence.fail("wrong-product", f"{name}: integer arithmetic gave a wrong result", name)
+        if label:
+            evidence.add_number("repeats", repeats, "repeats", label)
+        evidence.facts["hash_group"][label or name] = fingerprint.group(device, size)
+        evidence.hashes |= {f"{kind} {label or name}": value for kind, value in usual.items()}
     return evidence
 
 
@@ -92,46 +87,47 @@ def problems(evidence: Evidence, plan: Plan) -> None:
         if number.name == "repeats" and number.value < REPEATS[plan.level]:
             words = f"{number.device}: {number.value:g} repeats of {REPEATS[plan.level]}"
             evidence.incomplete("missing", words, number.device, measure=number.name)
-    of_device: dict[str, dict[str, str]] = {}
+    kinds: dict[tuple[str, str], str] = {}  # device and hash -> format
+    votes: dict[tuple[str, str], dict[str, list[str]]] = {}  # format and group -> hash -> devices
     for key, value in evidence.hashes.items():
         kind, _, device = key.partition(" ")
+        group = votes.setdefault((kind, evidence.facts["hash_group"].get(device, "")), {})
+        group.setdefault(value, []).append(device)
         if not HASH.fullmatch(value):
             words = f"{device}: the hash of {kind} is not a SHA-256: {value!r:.80}"
             evidence.incomplete("contradiction", words, device)
-        elif (other := of_device.setdefault(device, {}).setdefault(value, kind)) != kind:
+        elif (other := kinds.setdefault((device, value), kind)) != kind:
             words = f"{device}: {other} and {kind} have one hash, which no two computations have"
             evidence.incomplete("contradiction", words, device)
+    for (kind, _), groups in votes.items():
+        _vote(kind, groups, evidence)
 
 
-def _repeats(device, seen: dict[str, list[str]], usual: dict[str, str], evidence: Evidence) -> None:
-    """Add repeats of one device that differ from most of its repeats."""
+def _vote(kind: str, groups: dict[str, list[str]], evidence: Evidence) -> None:
+    """Add devices that differ from the others of their group. `groups`: hash -> devices."""
+    devices = [device for group in groups.values() for device in group]
+    most = max(groups.values(), key=len)
+    if 2 * len(most) > len(devices):
+        for device in devices:
+            if device not in most:
+                words = f"{device}: {kind} has other bits than {len(most)} of {len(devices)} GPUs"
+                evidence.fail("wrong-bits", words, device)
+    else:
+        words = f"{' and '.join(devices)} have different bits of {kind}, without a majority"
+        evidence.fail("no-majority", words, *devices)
+
+
+def _repeats(device: str, seen: dict[str, list[str]], evidence: Evidence) -> dict[str, str]:
+    """The usual hash of each format. Adds the repeats that differ from it."""
+    found = {}
     for kind, all_ in seen.items():
-        differing = [number for number, value in enumerate(all_, 1) if value != usual[kind]]
+        found[kind], same = Counter(all_).most_common(1)[0]
+        differing = [number for number, value in enumerate(all_, 1) if value != found[kind]]
         if differing:
-            same = len(all_) - len(differing)
+            words = f"{device}: repeat {differing[0]} of {kind} gave other bits than {same} of its"
             more = f" ({len(differing)} such repeats)" if len(differing) > 1 else ""
-            words = f"repeat {differing[0]} of {kind} gave other bits than {same} of its {len(all_)} repeats{more}"
-            evidence.fail("wrong-bits", f"{device}: {words}", device)
-
-
-def _compare_devices(usual: dict, model_of, evidence: Evidence) -> None:
-    """Add devices whose repeats agree and differ from the others of their model."""
-    models: dict[str, list] = {}
-    for device in usual:
-        models.setdefault(model_of(device), []).append(device)
-    for devices in models.values():
-        for kind in usual[devices[0]]:
-            votes = Counter(usual[device][kind] for device in devices)
-            most, count = votes.most_common(1)[0]
-            if 2 * count > len(devices):
-                outliers = [device for device in devices if usual[device][kind] != most]
-                for device in outliers:
-                    words = f"{device}: {kind} has other bits than {count} of {len(devices)} GPUs"
-                    evidence.fail("wrong-bits", words, device)
-            elif len(votes) > 1:
-                names = " and ".join(map(str, devices))
-                words = f"{names} have different bits of {kind}, without a majority"
-                evidence.fail("no-majority", words, *devices)
+            evidence.fail("wrong-bits", f"{words} {len(all_)} repeats{more}", device)
+    return found
 
 
 def _break(kind: str, results: list, repeats: int, plan: Plan) -> None:

@@ -12,25 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import shutil
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept.check_spec import WORLD, Measure, Plan, Spec
-from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence, Measurement
+from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence
 
 # Wait for a CPU: the time slice of Linux with 8 CPUs and more, 0.75 ms * (1 + log2 8)
 # (kernel/sched/fair.c).
 SCHEDULER_MS = 3.0
 SPEC = Spec(
     tag="STORAGE",
-    seconds={"quick": 5, "full": 60, "burn-in": 60},
-    process=WORLD,
+    seconds={"quick": 8, "full": 63, "burn-in": 63},
     across_nodes="test a volume; may be repeated",
+    ranks="storage",
     takes_volumes=True,
     measures={
         "storage_write": Measure(
@@ -58,81 +58,66 @@ SPEC = Spec(
         "damaged-file": "volume-bytes",
     },
 )
-
-
-MIB_ACROSS_NODES = {"cuda": 1024, "cpu": 8}  # per rank
+SCRATCH = "scratch"  # the volume, if there is none
+NAMED = 4  # ranks of a fault of a volume
 BLOCK = 1 << 20
+MOST_FILES = 1000  # of a read-only volume that are looked at
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FULL = "full while the checkpoint was written"
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.distributed import local_world
-
-    mib = {"quick": 8, "full": 64, "burn-in": 64}[plan.level]
-    if plan.device == "cuda":
-        mib *= 16
-    paths = {name: str(path) for name, path in plan.volumes.items()} or {
-        "scratch": str(plan.scratch)
-    }
-    found = evidence(local_world.run(plan, run, volumes=paths, mib=mib), mib)
-    if not plan.volumes:
-        without_space(found)
-        found.facts["note"] = "no volume is mounted: the scratch folder was tested"
-    return found
-
-
-def measure_world(context, plan: Plan) -> Evidence:
-
-    mib = MIB_ACROSS_NODES[plan.device]
-    paths = {name: str(path) for name, path in plan.volumes.items()}
-    results = context.gather("storage", run(context, paths, mib))
-    return evidence(results, mib) if results else Evidence()
-
-
-def run(context, volumes: dict[str, str], mib: int) -> dict:
+def run(context, plan: Plan) -> dict:
     """Per volume: seconds and bytes of this rank's writing and reading, and the error."""
+    volumes = plan.volumes or {SCRATCH: plan.scratch}
+    mib = mib_of(plan, context.nodes)
     return {
         "label": context.label,
         "volumes": {name: _volume(context, name, path, mib) for name, path in volumes.items()},
     }
 
 
-def _volume(context, name: str, path: str, mib: int) -> dict:
-    seen: dict = {"path": path, "error": "", "read_only": False}
+def mib_of(plan: Plan, nodes: int) -> int:
+    """Of each rank. Memory of a shared filer would hold less."""
+    mib = 8 if plan.level == "quick" and nodes == 1 else 64
+    return mib * 16 if plan.device == "cuda" else mib
+
+
+def _volume(context, name: str, path: Path, mib: int) -> dict:
+    seen: dict = {"path": str(path), "error": "", "read_only": False}
     seen |= {"write_s": 0.0, "read_bytes": 0, "latencies_s": []}
-    folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
-    mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
+    folder = path / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
+    part, mine = (folder / f"{word}-{context.rank}" for word in ("part", "shard"))
+    neighbour = (context.rank + 1) % context.size
     try:
         with _errors_into(seen, name):
             folder.mkdir(exist_ok=True)
         context.barrier(f"storage/{name}/begin")  # all write at the same time
         with _errors_into(seen, name):
             if folder.exists():
-                full = context.injected("full-volume")
-                seen["write_s"] = _write(Path("/dev/full") if full else mine, context.rank, mib)
+                full = Path("/dev/full") if context.injected("full-volume") else part
+                seconds = _write(full, context.rank, mib)
+                part.rename(mine)  # a shard is whole
+                seen["write_s"] = seconds
                 if context.injected("damaged-file"):
                     with mine.open("r+b") as file:
                         file.seek(BLOCK // 2)
                         file.write(b"damaged")
-        context.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
         context.barrier(f"storage/{name}/written")
-        all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
         with _errors_into(seen, name):
             # other nodes' shards are missing on a volume of this node alone
             shard = folder / f"shard-{neighbour}"
-            if all_wrote and shard.exists():
+            if shard.exists():
                 _read(seen, shard, neighbour, mib, name)
-            elif seen["write_s"]:
+            elif mine.exists():
                 _read(seen, mine, context.rank, mib, name)
             elif seen["read_only"]:
-                _read_existing_files(seen, context, Path(path), mib)
+                _read_existing_files(seen, context, path, mib)
         # no rank removes a shard that another rank still reads
         context.barrier(f"storage/{name}/read")
     finally:
         with contextlib.suppress(OSError):  # read-only, or not empty: the last rank removes it
-            mine.unlink(missing_ok=True)
+            for file in (part, mine):
+                file.unlink(missing_ok=True)
             folder.rmdir()
     return seen
 
@@ -160,13 +145,10 @@ def _blocks(rank: int, mib: int) -> Iterator[bytes]:
 
 def _write(path: Path, rank: int, mib: int) -> float:
     """Seconds until fsync returns."""
-    blocks = _blocks(rank, mib)
-    start = time.perf_counter()
-    with path.open("wb", buffering=0) as file:
-        for block in blocks:
-            view = memoryview(block)
-            while view:
-                view = view[os.write(file.fileno(), view) :]
+    blocks, start = _blocks(rank, mib), time.perf_counter()
+    with path.open("wb") as file:
+        file.writelines(blocks)
+        file.flush()
         os.fsync(file.fileno())
     return time.perf_counter() - start
 
@@ -186,31 +168,21 @@ def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
 
 def _read_existing_files(seen: dict, context, path: Path, mib: int) -> None:
     """Read existing files of the volume, different ones on each rank."""
-    files = sorted(file for file in _some_files(path) if file.stat().st_size >= BLOCK)
+    some = itertools.islice(path.rglob("*"), MOST_FILES)
+    files = sorted(file for file in some if file.is_file() and file.stat().st_size >= BLOCK)
     for file in files[context.rank % max(1, len(files)) :: context.size]:
         for _ in _timed_blocks(seen, file, mib * BLOCK - seen["read_bytes"]):
             pass
 
 
-def _some_files(path: Path, limit: int = 1000) -> list[Path]:
-    found: list[Path] = []
-    for folder, _, names in os.walk(path):
-        found += [file for file in (Path(folder, name) for name in names) if file.is_file()]
-        if len(found) >= limit:
-            break
-    return found[:limit]
-
-
 def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
     """Blocks of a file, at most `most` bytes; adds their times and sizes to `seen`."""
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb") as file:
         # cached data would not test the storage
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         for _ in range(most // BLOCK):
             start = time.perf_counter()
-            data = b""
-            while len(data) < BLOCK and (more := os.read(file.fileno(), BLOCK - len(data))):
-                data += more
+            data = file.read(BLOCK)
             seen["latencies_s"].append(time.perf_counter() - start)
             seen["read_bytes"] += len(data)
             if not data:
@@ -222,51 +194,39 @@ def _describe(error: OSError, path: Path) -> str:
     if error.errno not in NO_SPACE:
         return f"cannot be written: {error.strerror}"
     free = shutil.disk_usage(path).free
-    return f"{FULL} ({error.strerror}; {free / 1e6:.0f} MB free)"
+    return f"full while the checkpoint was written ({error.strerror}; {free / 1e6:.0f} MB free)"
 
 
-def evidence(results: list[dict], mib: int) -> Evidence:
+def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
+    mib = mib_of(plan, nodes)
     found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
+        path, read_only = seen[0]["path"], all(each["read_only"] for each in seen)
         faults = [rank for rank, each in enumerate(seen) if each["error"]]
-        for rank in faults[:4]:
-            words = f"{results[rank]['label']}: {seen[rank]['error']}"
-            found.fail(seen[rank]["kind"], words, f"rank {rank}", volume=name)
-        found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
-        if all(s["write_s"] for s in seen):
-            rate = len(seen) * mib * BLOCK / max(s["write_s"] for s in seen) / 1e6
-            found.measurements.append(Measurement("storage_write", rate, "MB/s", name))
-        latencies = sorted(latency for s in seen for latency in s["latencies_s"])
+        for rank in faults[:NAMED]:
+            verdict, words = FAIL, f"{results[rank]['label']}: {seen[rank]['error']}"
+            if name == SCRATCH and seen[rank]["kind"] == "volume-full":
+                # it is not a volume of a job: no fault of the node
+                verdict, words = INCOMPLETE, f"{words}; the test needs {len(results) * mib} MiB"
+            found.add(verdict, seen[rank]["kind"], words, f"rank {rank}", volume=name)
+        found.facts[name] = {"path": path, "read_only": read_only}
+        if all(each["write_s"] for each in seen):
+            rate = len(seen) * mib * BLOCK / max(each["write_s"] for each in seen) / 1e6
+            found.add_number("storage_write", rate, "MB/s", name)
+        latencies = sorted(latency for each in seen for latency in each["latencies_s"])
         if latencies:
-            rate = (
-                sum(s["read_bytes"] for s in seen) / max(sum(s["latencies_s"]) for s in seen) / 1e6
-            )
-            p99 = statistics.quantiles(latencies, n=100)[-1] if len(latencies) > 1 else latencies[0]
-            found.measurements.append(Measurement("storage_read", rate, "MB/s", name))
-            found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
+            slowest_s = max(sum(each["latencies_s"]) for each in seen)
+            rate = sum(each["read_bytes"] for each in seen) / slowest_s / 1e6
+            p99 = latencies[99 * (len(latencies) - 1) // 100]
+            found.add_number("storage_read", rate, "MB/s", name)
+            found.add_number("storage_read_p99", p99 * 1e3, "ms", name)
             found.samples[f"{name}_read_s"] = latencies
         elif not faults:
-            words = (
-                f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read"
-            )
+            words = f"{name} ({path}): cannot be written and holds no file of 1 MiB to read"
             found.incomplete("volume", words, volume=name)
-    if all(s["read_only"] for r in results for s in r["volumes"].values()):
+    if all(each["read_only"] for result in results for each in result["volumes"].values()):
         found.inapplicable["storage_write"] = "all volumes are read-only"
-    elif found.has(FAIL):  # the error explains the missing numbers
-        measured = {measurement.name for measurement in found.measurements}
-        for name in ("storage_write", "storage_read", "storage_read_p99"):
-            if name not in measured:
-                found.inapplicable[name] = "the volume failed"
+    if not plan.volumes:
+        found.facts["note"] = "no volume is mounted: the scratch folder was tested"
     return found
-
-
-def without_space(found: Evidence) -> None:
-    """The scratch folder is not a volume of a job: that it is too small for the test is not a
-    fault of the node.
-    """
-    needed = found.facts["ranks"] * found.facts["mib_of_each_rank"]
-    act = f"the test needs {needed} MiB: mount a volume of the job (--volume), or set TMPDIR to a larger folder"
-    for problem in found.problems:
-        if problem.kind == "volume-full":
-            problem.verdict, problem.reason = INCOMPLETE, f"{problem.reason}; {act}"

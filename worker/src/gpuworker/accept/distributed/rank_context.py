@@ -32,7 +32,7 @@ class RankContext:
     nodes: int = 1
     inject: str = ""  # fault that one rank injects
     inject_rank: int = -1
-    decisions: int = 0  # of rank 0, by `agree`
+    shared: int = 0  # values of rank 0, by `share`
     progress: Progress | None = None  # within a node
 
     @property
@@ -82,13 +82,13 @@ class RankContext:
             self.store.set(f"{key}/all", "joined")
         self.store.wait([f"{key}/all"])
 
-    def agree(self, value: bool) -> bool:
+    def share(self, value: object) -> object:
         """Rank 0's value on all ranks, without a collective."""
-        self.decisions += 1
-        key = f"decision/{self.decisions}"
+        self.shared += 1
+        key = f"shared/{self.shared}"
         if self.rank == 0:
-            self.store.set(key, "yes" if value else "no")
-        return self.store.get(key) == b"yes"
+            self.store.set(key, json.dumps(value))
+        return json.loads(self.store.get(key))
 
 
 def from_torchrun(

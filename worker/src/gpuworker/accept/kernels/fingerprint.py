@@ -83,16 +83,7 @@ def group(device: torch.device, size: int) -> str:
         driver = gpu_inventory.driver_version() or "unknown"
         parts[1:1] = [f"driver {driver}"]
         return " | ".join([*parts, f"CUDA {torch.version.cuda}", f"cuBLASLt {_cublas_version()}"])
-    library = re.search(r"(oneAPI Math Kernel|OpenBLAS)[^\n]*", torch.__config__.show())
-    capability = torch.backends.cpu.get_cpu_capability()
-    return " | ".join(
-        [
-            *parts,
-            library[0] if library else "BLAS unknown",
-            capability,
-            f"{torch.get_num_threads()} threads",
-        ]
-    )
+    return " | ".join(parts)
 
 
 def _inputs(size: int) -> tuple[torch.Tensor, torch.Tensor]:

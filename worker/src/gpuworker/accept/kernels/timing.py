@@ -7,7 +7,6 @@ devices, one after the other with one thread each, so that comparisons of device
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,15 +32,6 @@ def test_devices(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
         return [torch.device(name) for name in plan.devices[: torch.cuda.device_count()]]
     torch.set_num_threads(1)
     return [torch.device("cpu", index) for index in range(rehearsal)]
-
-
-def report_name(device: torch.device) -> str | None:
-    """The device name of measurements; None for the other test devices of a rehearsal, which has
-    one CPU.
-    """
-    if device.type == "cuda":
-        return str(device)
-    return "cpu" if device.index == 0 else None
 
 
 def uuids(plan: Plan) -> dict[str, str]:
@@ -144,13 +134,6 @@ def cold_buffer(device: torch.device) -> torch.Tensor | None:
     return (
         torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
     )
-
-
-def free_memory() -> None:
-    """Return what an earlier check used to the device."""
-    gc.collect()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:

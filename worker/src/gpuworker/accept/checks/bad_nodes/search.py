@@ -18,7 +18,7 @@ import time
 from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
 from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime.log import log
 
 BYTES = {"cuda": 1 << 28, "cpu": 1 << 18}
@@ -135,7 +135,7 @@ def _evidence(context: RankContext, units: list[list[int]], findings: Findings) 
         found.warn("outlier", words)
     found.facts = {"units": what, "count": len(units), "reference_gbps": reference}
     if reference:
-        found.measurements.append(Measurement("pair_bandwidth", reference, "GB/s"))
+        found.add_number("pair_bandwidth", reference, "GB/s")
     else:
         found.incomplete("missing", "no exchange was completed", measure="pair_bandwidth")
     return found

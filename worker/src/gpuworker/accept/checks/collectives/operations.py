@@ -18,24 +18,7 @@ from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.runtime.process_group import keep_alive
 
 UNSUPPORTED = ("not support", "not implemented")  # in Gloo's errors for collectives that it lacks
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One collective on tensors of `bytes` bytes, the size as defined by NVIDIA nccl-tests
-    (doc/PERFORMANCE.md).
-    """
-
-    name: str
-    bytes: int
-    fill: Callable[[int], None]  # the input of round k
-    call: Callable[[], object]
-    output: torch.Tensor
-    # the correct output of round k, in the shape of `output`
-    expected: Callable[[int], torch.Tensor]
-    input: torch.Tensor  # what this rank sends
-    # the rank that sent an element of the output; None: all together
-    sender: Callable[[int], int] | None = None
+NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 
 
 def factor(name: str, size: int) -> float:
@@ -45,67 +28,80 @@ def factor(name: str, size: int) -> float:
     return 1.0 if name in ("broadcast", "send_recv") else (size - 1) / size
 
 
-def operations(context: RankContext, numel: int) -> list[Operation]:
-    """All collectives on float32 tensors of at least `numel` elements, rounded up to equal parts
-    per rank.
+def line(rank: int | torch.Tensor) -> tuple:
+    """a and b of a rank, or of several."""
+    return rank % 7 + 1, rank % 1009
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One collective on float32 tensors of `bytes` bytes, the size as defined by nccl-tests.
+
+    The output is what each of `senders` has in `elements`, one after the other, or their `sum`.
+    A rank that is not among the senders only receives.
     """
+
+    name: str
+    bytes: int
+    rank: int
+    input: torch.Tensor
+    output: torch.Tensor
+    senders: range
+    elements: slice
+    call: Callable[[], object]
+    sum: bool = False
+
+    def _pattern(self, round_: int) -> torch.Tensor:
+        position = torch.arange(self.bytes // 4, dtype=torch.int32, device=self.output.device)
+        return position.add_(round_).remainder_(61).float()
+
+    def fill(self, round_: int) -> None:
+        """Write the input of a round."""
+        a, b = line(self.rank)
+        self.output.fill_(-1)
+        if self.rank in self.senders or self.input is not self.output:
+            self.input.copy_(self._pattern(round_)[: self.input.numel()].mul_(a).add_(b))
+
+    def expected(self, round_: int) -> torch.Tensor:
+        """The correct output of a round."""
+        a, b = line(torch.tensor(self.senders, device=self.output.device)[:, None])
+        if self.sum:
+            a, b = a.sum(0), b.sum(0)
+        return (a * self._pattern(round_)[self.elements] + b).flatten()
+
+    def sender(self, element: int) -> int | None:
+        """The rank that sent an element of the output; None: all together."""
+        return None if self.sum else self.senders[element * len(self.senders) // len(self.output)]
+
+
+def operations(context: RankContext, numel: int) -> list[Operation]:
+    """All collectives on at least `numel` elements, rounded up to equal parts per rank."""
     size, rank, device = context.size, context.rank, context.device
     part = -(-numel // size)
-    numel = part * size
-    position = torch.arange(numel, dtype=torch.int32, device=device)
-    ranks = torch.arange(size, device=device)
-    a, b = (ranks % 7 + 1).float(), (ranks % 1009).float()
-    whole, other = torch.empty(numel, device=device), torch.empty(numel, device=device)
+    whole, other = (torch.empty(part * size, device=device) for _ in range(2))
     keep_alive(whole, other)
-    mine = slice(rank * part, (rank + 1) * part)
-    before, after = (rank - 1) % size, (rank + 1) % size
-    root = 0
-
-    def pattern(round_: int) -> torch.Tensor:
-        return ((position + round_) % 61).float()
-
-    def fill(round_: int, tensor: torch.Tensor, clear: torch.Tensor | None = None) -> None:
-        tensor.copy_(a[rank] * pattern(round_)[: tensor.numel()] + b[rank])
-        if clear is not None:
-            clear.fill_(-1)
-
-    def fill_broadcast(round_: int) -> None:
-        fill(round_, whole) if rank == root else whole.fill_(-1)
+    short, everything, mine = other[:part], slice(None), slice(rank * part, (rank + 1) * part)
+    all_, before, after = range(size), (rank - 1) % size, (rank + 1) % size
 
     def exchange() -> None:
         sent = dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, other, before)
         for work in dist.batch_isend_irecv(list(sent)):
             work.wait()
 
+    def operation(name: str, *its: object, **more: bool) -> Operation:
+        return Operation(name, 4 * part * size, rank, *its, **more)
+
     found = [
-        Operation(
-            "all_reduce", numel * 4, lambda k: fill(k, whole), lambda: dist.all_reduce(whole), whole,
-            lambda k: a.sum() * pattern(k) + b.sum(), whole,
-        ),
-        Operation(
-            "all_gather", numel * 4, lambda k: fill(k, other[:part], whole),
-            lambda: dist.all_gather_into_tensor(whole, other[:part]), whole,
-            lambda k: (a[:, None] * pattern(k)[:part] + b[:, None]).flatten(), other[:part], lambda i: i // part,
-        ),
-        Operation(
-            "reduce_scatter", numel * 4, lambda k: fill(k, whole, other[:part]),
-            lambda: dist.reduce_scatter_tensor(other[:part], whole), other[:part],
-            lambda k: a.sum() * pattern(k)[mine] + b.sum(), whole,
-        ),
-        Operation(
-            "all_to_all", numel * 4, lambda k: fill(k, whole, other), lambda: dist.all_to_all_single(other, whole),
-            other, lambda k: (a[:, None] * pattern(k)[mine] + b[:, None]).flatten(), whole, lambda i: i // part,
-        ),
-        Operation(
-            "broadcast", numel * 4, fill_broadcast, lambda: dist.broadcast(whole, root), whole,
-            lambda k: a[root] * pattern(k) + b[root], whole, lambda _: root,
-        ),
-        Operation(
-            "send_recv", numel * 4, lambda k: fill(k, whole, other), exchange, other,
-            lambda k: a[before] * pattern(k) + b[before], whole, lambda _: before,
-        ),
+        operation("all_reduce", whole, whole, all_, everything,
+                  lambda: dist.all_reduce(whole), sum=True),
+        operation("all_gather", short, whole, all_, slice(part),
+                  lambda: dist.all_gather_into_tensor(whole, short)),
+        operation("reduce_scatter", whole, short, all_, mine,
+                  lambda: dist.reduce_scatter_tensor(short, whole), sum=True),
+        operation("all_to_all", whole, other, all_, mine,
+                  lambda: dist.all_to_all_single(other, whole)),
+        operation("broadcast", whole, whole, range(1), everything,
+                  lambda: dist.broadcast(whole, 0)),
+        operation("send_recv", whole, other, range(before, before + 1), everything, exchange),
     ]  # fmt: skip
-    return [operation for operation in found if size > 1 or operation.name != "send_recv"]
-
-
-NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+    return [each for each in found if size > 1 or each.name != "send_recv"]

@@ -12,6 +12,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.checks.collectives import REDUCED
 from gpuworker.accept.checks.collectives.operations import (
     NAMES,
     UNSUPPORTED,
@@ -21,43 +23,38 @@ from gpuworker.accept.checks.collectives.operations import (
 )
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import process_group
 
-WARM_UP, ROUNDS = 5, 20
+WARM_UP, ROUNDS = {"cuda": 5, "cpu": 2}, {"cuda": 20, "cpu": 5}
+# Bytes of messages, as powers of two. The largest is judged: small ones show latency.
+QUICK = {"cuda": (20, 26, 30), "cpu": (12, 16, 20)}
+ALL = {"cuda": range(10, 33), "cpu": range(10, 25, 2)}
 # bytes of memory per byte of a message: tensors, their expected values and intermediate results
 PEAK = 10
 # NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
 NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15
 
 
-def run(
-    context: RankContext,
-    sizes: list[int],
-    rounds: int = ROUNDS,
-    warm_up: int = WARM_UP,
-    seconds: float = 0,
-) -> dict:
+def run(context: RankContext, plan: Plan) -> dict:
     """Seconds of every timed round and wrong elements of every round, per collective and size in
     bytes.
 
-    The sweep repeats until `seconds` have passed on rank 0.
+    The sweep repeats until the time of a burn-in has passed on rank 0.
     """
     start, curves, wrong, senders = time.monotonic(), {}, [], set()
-    sizes = fitting(context, sizes)
-    unsupported: dict[str, str] = {}
-    unfinished = True
-    while unfinished:
+    sizes, unsupported = fitting(context, sizes_of(plan)), {}
+    while True:
         for size in sizes:
             for operation in operations(context, max(1, size // 4)):
                 if operation.name in unsupported:
                     continue
                 try:
+                    rounds, warm_up = ROUNDS[plan.device], WARM_UP[plan.device]
                     times, errors, by = trial(context, operation, rounds, warm_up)
                 except (RuntimeError, NotImplementedError) as error:
-                    if context.device.type == "cuda" or not any(
-                        text in str(error) for text in UNSUPPORTED
-                    ):
+                    lacks = any(text in str(error) for text in UNSUPPORTED)
+                    if plan.device == "cuda" or not lacks:
                         raise
                     unsupported[operation.name] = f"{dist.get_backend()} has no {operation.name}"
                     continue
@@ -65,11 +62,18 @@ def run(
                 wrong += errors
                 senders |= by
             del operation  # and its tensors, before those of the next size are made
-        unfinished = context.agree(time.monotonic() - start < seconds)
+        burns = plan.level == "burn-in" and time.monotonic() - start < plan.seconds
+        if not context.share(burns):
+            break
     return {
         "label": context.label, "model": context.gpu_model, "curves": curves, "wrong": wrong[:20],
         "senders": sorted(senders), "unsupported": unsupported,
     }  # fmt: skip
+
+
+def sizes_of(plan: Plan) -> list[int]:
+    powers = (QUICK if plan.level == "quick" else ALL)[plan.device]
+    return [1 << power for power in powers]
 
 
 def fitting(context: RankContext, sizes: list[int]) -> list[int]:
@@ -77,7 +81,7 @@ def fitting(context: RankContext, sizes: list[int]) -> list[int]:
     if context.device.type == "cpu":
         return sizes
     free = context.gather("free memory", torch.cuda.mem_get_info(context.device)[0])
-    return [size for size in sizes if context.agree(size * PEAK <= min(free, default=0))]
+    return context.share([size for size in sizes if size * PEAK <= min(free, default=0)])
 
 
 def trial(
@@ -95,23 +99,21 @@ def trial(
         process_group.barrier(context.device)
         clock = _Clock(context.device)
         operation.call()
-        seconds = clock.seconds()
-        if number >= warm_up:
-            times.append(seconds)
+        times.append(clock.seconds())
+        output, expected = operation.output, operation.expected(number)
         if context.injected("wrong-element"):
-            operation.output.view(torch.int32)[-1] ^= 1 << 20
-        expected = operation.expected(number)
-        if bad := int((operation.output != expected).sum()):  # NaN differs too
-            where = (operation.output != expected).nonzero().flatten()
-            first = int(where[0])
-            if operation.sender:
-                senders |= {operation.sender(element) for element in {first, int(where[-1])}}
+            output.view(torch.int32)[-1] ^= 1 << 20
+        where = (output != expected).nonzero().flatten()  # NaN differs too
+        if len(where):
+            first, last = int(where[0]), int(where[-1])
+            senders |= {operation.sender(element) for element in (first, last)} - {None}
+            seen, right = (words[first].item() for words in (output, expected))
             errors.append(
-                f"{operation.name} of {operation.bytes} bytes, round {number}: {bad} of {expected.numel()} elements "
-                f"are wrong; the first is element {first}: {operation.output[first].item():g} instead of "
-                f"{expected[first].item():g}"
+                f"{operation.name} of {operation.bytes} bytes, round {number}: {len(where)} of "
+                f"{len(output)} elements are wrong; the first is element {first}: {seen:g} "
+                f"instead of {right:g}"
             )
-    return times, errors, senders
+    return times[warm_up:], errors, senders
 
 
 class _Clock:
@@ -135,11 +137,11 @@ class _Clock:
         return self.begin.elapsed_time(self.end) / 1e3
 
 
-def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
-    """Evidence at the largest size. `nic_gbps`: GB/s of the NIC of one GPU, if known."""
+def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
+    """Evidence at the largest size."""
     size, found = len(results), Evidence()
     _wrong(results, found)
-    curves = {}
+    curves, rates = {}, {}
     for name in NAMES:
         measure = f"{name}_busbw"
         unsupported = [r["unsupported"][name] for r in results if name in r["unsupported"]]
@@ -147,17 +149,21 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
             found.inapplicable[measure] = (unsupported or ["one process has no peer"])[0]
         elif all(name in result["curves"] for result in results):
             points, own = [], [result["curves"][name] for result in results]
-            for bytes_ in map(int, own[0]):
+            for bytes_ in sorted(map(int, own[0])):
                 rounds = zip(*(times[str(bytes_)] for times in own), strict=True)
                 slowest = [max(times) for times in rounds]
                 rate = bytes_ / statistics.median(slowest) * factor(name, size) / 1e9
                 points.append([bytes_, rate])
-                if bytes_ == max(map(int, own[0])):
-                    found.measurements.append(Measurement(measure, rate, "GB/s"))
-                    found.samples[f"{name}_{bytes_}_bytes_s"] = slowest
+            rates[name] = rate
+            found.add_number(measure, rate, "GB/s")
+            found.samples[f"{name}_{bytes_}_bytes_s"] = slowest
             curves[measure] = {"unit": "GB/s", "points": points}
     found.facts = {"ranks": size, "nodes": nodes, "curves": curves}
-    _add_ceilings(found, results, nodes, nic_gbps)
+    models = tuple(result["model"] for result in results)
+    nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}
+    _add_ceilings(found, nvlink, plan.nic_gbps, size, nodes)
+    if nodes == 1 and models[0]:
+        _add_algorithm(found, rates, nvlink.get("specification"), size)
     return found
 
 
@@ -182,49 +188,42 @@ def _wrong(results: list[dict], found: Evidence) -> None:
             found.fail("wrong-elements", f"{result['label']}: {fault}", f"rank {rank}")
 
 
-def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: float | None) -> None:
+def _add_ceilings(
+    found: Evidence, nvlink: dict, nic_gbps: float | None, size: int, nodes: int
+) -> None:
     """Ceilings of the links: one-way NVLink within a node; across nodes a ring also passes every
     NIC of a node once.
 
     All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs per node and b GB/s for the NIC of
     each: only the share (n-g)/(n-1) of a rank's data leaves its node.
     """
-    models = tuple(result["model"] for result in results)
-    nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}
-    rate, source = nvlink.get("specification"), f"one-way NVLink of {nvlink.get('model')}"
-    size, per_node = len(results), len(results) // nodes
+    known, per_node = [], size // nodes
+    if nvlink:
+        known.append((nvlink["specification"], f"one-way NVLink of {nvlink['model']}"))
     if nodes > 1:
         if nic_gbps is None:
             return
-        ring, cards = nic_gbps * per_node, f"{per_node} NICs of {nic_gbps:g} GB/s per node"
-        rate, source = (ring, cards) if not rate or ring < rate else (rate, source)
-        spread = nic_gbps * (size - 1) / (size - per_node)
-        found.ceilings["all_to_all_busbw"] = (spread, cards)
-    if rate:
-        for name in ("all_reduce", "all_gather", "reduce_scatter"):
-            found.ceilings[f"{name}_busbw"] = (rate, source)
-    if nodes == 1 and models[0]:
-        _add_algorithm(found, rate, size)
+        cards = f"{per_node} NICs of {nic_gbps:g} GB/s per node"
+        known.append((nic_gbps * per_node, cards))
+        found.ceilings["all_to_all_busbw"] = nic_gbps * (size - 1) / (size - per_node), cards
+    if known:
+        found.ceilings |= {f"{name}_busbw": min(known) for name in REDUCED}
 
 
-def _add_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> None:
+def _add_algorithm(
+    found: Evidence, rates: dict[str, float], nvlink_gbps: float | None, gpus: int
+) -> None:
     """Add the algorithm, ring or NVLS. A ring is limited by NVLink; NVLS adds in the switch and
     exceeds that.
     """
-    busbw = {m.name: m.value for m in found.measurements}
-    reduce, gather = busbw.get("all_reduce_busbw", 0.0), busbw.get("all_gather_busbw", 0.0)
-    nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (
-        gather > 0 and reduce > NVLS_GAIN * gather
-    )
+    reduce, gather = rates.get("all_reduce", 0.0), rates.get("all_gather", 0.0)
+    nvls = (nvlink_gbps or reduce) < reduce or 0 < NVLS_GAIN * gather < reduce
     found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
-    if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and _hopper_or_newer():
+    # NVLS needs the third generation of NVSwitch
+    hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
+    if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and hopper:
         words = (
             f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), so NVLS is not "
             "in use: is it disabled (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
         )
         found.warn("nvls-off", words)
-
-
-def _hopper_or_newer() -> bool:
-    """NVLS needs the third generation of NVSwitch, that is, compute capability 9.0 or above."""
-    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9

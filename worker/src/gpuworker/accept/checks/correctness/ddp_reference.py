@@ -10,27 +10,32 @@ import copy
 import hashlib
 import math
 import os
+from collections import Counter
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.checks.correctness import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
+from gpuworker.judgement.report import Evidence
 
+NAMED = 8  # ranks of a finding
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
 RATE = 1e-2
 
 
-def run(context: RankContext, folder: str, steps: int = 5) -> dict:
-    """Compare with a single process, train, save, resume. `folder`: for a checkpoint file per
-    rank.
-    """
+def run(context: RankContext, plan: Plan) -> dict:
+    """Compare with a single process, train, save, resume."""
     # Otherwise cuBLAS may vary the order of additions.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
+    plan.scratch.mkdir(parents=True, exist_ok=True)
+    steps = {"quick": 5, "full": 50, "burn-in": 500}[plan.level]
     try:
-        return _run(context, Path(folder) / f"rank-{context.rank}.pt", steps)
+        return _run(context, plan.scratch / f"rank-{context.rank}.pt", steps)
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -145,3 +150,42 @@ def _flip(tensor: torch.Tensor, bit: int) -> torch.Tensor:
     """Flip a bit of the first element, in place."""
     tensor.detach().view(torch.int64).view(-1)[0] ^= 1 << bit
     return tensor
+
+
+def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
+    found = Evidence(facts={"ranks": len(results)})
+
+    def fail(kind: str, ranks: list[int], words: str) -> None:
+        shown = ", ".join(results[rank]["label"] for rank in ranks[:NAMED])
+        more = " and more" * (len(ranks) > NAMED)
+        parts = (f"rank {rank}" for rank in ranks[:NAMED])
+        found.fail(kind, f"{shown}{more}: {words}", *parts, measure="gradient_error")
+
+    errors = [result[kind] for result in results for kind in ("own_error", "reduced_error")]
+    if all(map(math.isfinite, errors)):  # else the failure below has it
+        found.add_number("gradient_error", max(errors), "x")
+    for rank, result in enumerate(results):
+        if not result["own_error"] <= TOLERANCE:  # also for NaN
+            words = "its own gradient, before any communication, differs from the reference by"
+            words = f"{words} {result['own_error']:.2g} of the largest gradient"
+            fail("own-gradient", [rank], words)
+    if bad := [rank for rank, r in enumerate(results) if not r["reduced_error"] <= TOLERANCE]:
+        error = f"{results[bad[0]]['reduced_error']:.2g} of the largest gradient"
+        words = f"the averaged gradient differs from that of one process by {error}"
+        fail("shared-gradient", bad, words)
+    counts = Counter(result["trained"] for result in results)
+    common, votes = counts.most_common(1)[0]
+    if len(counts) > 1:
+        majority = votes * 2 > len(results)
+        bad = [r for r, result in enumerate(results) if not majority or result["trained"] != common]
+        other = "those of all others" if majority else "each other, with no majority"
+        fail("diverged", bad, f"parameters differ after training from {other}")
+    faults = len(found.problems)
+    for rank, result in enumerate(results):
+        if result["loaded"] != result["trained"]:
+            words = "the checkpoint that it read is not the one that it wrote"
+            fail("volume-bytes", [rank], words)
+        elif result["resumed"] != result["straight"] and not faults:  # else it is a consequence
+            words = "training resumed from the checkpoint ends with other parameters"
+            fail("diverged", [rank], words)
+    return found

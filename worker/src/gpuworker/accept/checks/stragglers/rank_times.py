@@ -8,18 +8,22 @@ process, and their best round counts.
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import torch
 
+from gpuworker.accept import peer_comparison
+from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.checks.stragglers import FEW, FLOOR, MOST_FLOOR, latest_s
 from gpuworker.accept.distributed.rank_context import RankContext
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import process_group
 
-ROUNDS = 20
 
-
-def run(context: RankContext, rounds: int = ROUNDS) -> dict:
+def run(context: RankContext, plan: Plan) -> dict:
     """Seconds of computing and of waiting per round on this rank."""
+    rounds = {"quick": 8, "full": 20, "burn-in": 200}[plan.level]
     size, repeats = (8192, 8) if context.device.type == "cuda" else (192, 8)
     a, b = (torch.randn(size, size, device=context.device) for _ in range(2))
     work = repeats * (4 if context.injected("slow-rank") else 1)
@@ -42,13 +46,55 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
         if number >= 2:
             compute.append(seconds)
             wait.append(time.perf_counter() - arrived)
-    return {
-        "label": context.label,
-        "device": context.device.type,
-        "compute_s": compute,
-        "wait_s": wait,
-    }
+    kind = context.device.type
+    return {"label": context.label, "device": kind, "compute_s": compute, "wait_s": wait}
 
 
 def _now(context: RankContext) -> float:
     return time.process_time() if context.device.type == "cpu" else time.perf_counter()
+
+
+def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
+    """Evidence that names the ranks that compute slower or arrive later than the others."""
+    kind = results[0]["device"]
+    typical = peer_comparison.typical_time(kind)
+    compute = [typical(result["compute_s"]) for result in results]
+    rounds = zip(*(result["wait_s"] for result in results), strict=True)
+    late = [
+        typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)
+    ]
+    usual, on_time = _usual(compute), _usual(late)
+    found = Evidence(facts={"ranks": len(results), "compute_s": usual, "on_time_s": on_time})
+    found.samples = {"compute_s": compute, "late_s": late}
+    found.add_number("slowest_compute", max(compute) / usual, "x")
+    found.add_number("latest_arrival", max(late) * 1e3, "ms")
+    slow = outliers(compute, FLOOR[kind])
+    for rank in slow:
+        times = f"{compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms"
+        words = f"{results[rank]['label']} is slow: {times} ({compute[rank] / usual:.2f} x)"
+        found.fail("slow-rank", words, f"rank {rank}", measure="slowest_compute")
+    for rank in set(range(len(late))) - set(slow):
+        if late[rank] - on_time > latest_s(kind, usual):
+            waits = f"the others wait {late[rank] * 1e3:.3g} ms for it in every round"
+            words = f"{results[rank]['label']} is late: {waits}, although it computes as fast as they do"
+            found.fail("late-rank", words, f"rank {rank}", measure="latest_arrival")
+    return found
+
+
+def outliers(values: list[float], floor: float) -> list[int]:
+    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations
+    (1.4826 · MAD).
+
+    A value of more than twice the median is always one of them.
+    """
+    usual = _usual(values)
+    spread = 0.0
+    if len(values) >= FEW:
+        spread = 3 * 1.4826 * statistics.median(abs(value - usual) for value in values)
+    least = max(floor, min(spread / usual, MOST_FLOOR)) * usual if usual else floor
+    return [index for index, value in enumerate(values) if value - usual > least]
+
+
+def _usual(values: list[float]) -> float:
+    """The median; of few values the lower median, since half of them may be bad."""
+    return statistics.median(values) if len(values) >= FEW else statistics.median_low(values)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 
-from gpuworker.accept.check_spec import WORLD, Measure, Plan, Spec
-from gpuworker.judgement.report import Evidence
+from gpuworker.accept.check_spec import Measure, Spec
 
 SPEC = Spec(
     tag="TRAIN",
     seconds={"quick": 8, "full": 40, "burn-in": 300},
-    process=WORLD,
+    ranks="training.training_steps",
     measures={
         "loss_drop": Measure(
             "x",
@@ -49,17 +48,3 @@ SPEC = Spec(
         "nan-loss": "loss",
     },
 )
-
-
-def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.checks.training import training_steps
-    from gpuworker.accept.distributed import local_world
-
-    steps = {"quick": 10, "full": 50, "burn-in": 500}[plan.level]
-    return training_steps.evidence(local_world.run(plan, training_steps.run, steps=steps))
-
-
-def problems(evidence: Evidence, plan: Plan) -> None:
-    """Of facts alone: which rank it is, the measuring check names."""
-    if reason := evidence.inapplicable.get("loss_drop"):
-        evidence.fail("loss", f"no loss_drop: {reason}")

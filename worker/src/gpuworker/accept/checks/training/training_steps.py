@@ -17,10 +17,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime.process_group import keep_alive
 
 MIN_COMPUTE_RATIO = 4  # step time over all-reduce time; below it scaling shows only the network
@@ -34,10 +35,6 @@ class Shape:
     length: int
     batch: int  # sequences of each rank
     words: int
-
-    @property
-    def tokens(self) -> int:
-        return self.batch * self.length
 
 
 SHAPES = {"cuda": Shape(8, 2048, 16, 2048, 4, 32000), "cpu": Shape(2, 64, 4, 64, 4, 256)}
@@ -71,42 +68,35 @@ def flop_per_token(model: Transformer, shape: Shape) -> int:
     return 6 * parameters + 12 * shape.layers * shape.width * shape.length
 
 
-def run(context: RankContext, steps: int) -> dict:
+def run(context: RankContext, plan: Plan) -> dict:
     """The small training on this rank alone, then transformer steps without and with DDP."""
-    first, last = tiny_training(context.device, poison=context.injected("nan-loss"))
+    steps = {"quick": 10, "full": 50, "burn-in": 500}[plan.level]
+    losses = tiny_training(context.device, poison=context.injected("nan-loss"))
     shape = SHAPES[context.device.type]
     torch.manual_seed(0)
     model = Transformer(shape).to(context.device)
     flop = flop_per_token(model, shape)
-    numel = sum(parameter.numel() for parameter in model.parameters())
     # on all ranks: a GPU alone would be faster than those of a full node
     alone = _steps(context, model, shape, steps)
     context.barrier("training/alone")
     together, all_reduce_s = alone, 0.0
     if context.size > 1:
+        numel = sum(parameter.numel() for parameter in model.parameters())
         gradients = keep_alive(torch.zeros(numel, device=context.device))
-        dist.all_reduce(gradients)
-        context.synchronize()
-        start = time.perf_counter()
-        dist.all_reduce(gradients)
-        context.synchronize()
-        all_reduce_s = time.perf_counter() - start
+        for _ in range(2):  # the first one connects the ranks
+            context.synchronize()
+            start = time.perf_counter()
+            dist.all_reduce(gradients)
+            context.synchronize()
+            all_reduce_s = time.perf_counter() - start
         del gradients
         devices = [context.device] if context.device.type == "cuda" else None
         together = _steps(context, DistributedDataParallel(model, device_ids=devices), shape, steps)
     return {
-        "label": context.label,
-        "device": str(context.device),
-        "model": context.gpu_model,
-        "losses": [first, last] if math.isfinite(first + last) else None,
-        "loss_text": f"{first:.4g} to {last:.4g}",
-        "tokens": shape.tokens,
-        "parameters": numel,
-        "flop_per_token": flop,
-        "alone_s": alone,
-        "together_s": together,
-        "all_reduce_s": all_reduce_s,
-    }
+        "label": context.label, "device": str(context.device), "model": context.gpu_model,
+        "losses": losses, "tokens": shape.batch * shape.length, "flop_per_token": flop,
+        "alone_s": alone, "together_s": together, "all_reduce_s": all_reduce_s,
+    }  # fmt: skip
 
 
 def _steps(
@@ -116,9 +106,8 @@ def _steps(
     cuda = context.device.type == "cuda"
     dtype = torch.float16 if cuda and not torch.cuda.is_bf16_supported() else torch.bfloat16
     generator = torch.Generator().manual_seed(context.rank)
-    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator).to(
-        context.device
-    )
+    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator)
+    tokens = tokens.to(context.device)
     times = []
     for step in range(warm_up + steps):
         context.synchronize()
@@ -134,52 +123,44 @@ def _steps(
                 parameter -= 1e-4 * parameter.grad
                 parameter.grad = None
         context.synchronize()
-        if step >= warm_up:
-            times.append(time.perf_counter() - start)
-    return times
+        times.append(time.perf_counter() - start)
+    return times[warm_up:]
 
 
-def evidence(results: list[dict]) -> Evidence:
+def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     """Loss, tokens/s and MFU of every device, and the weak scaling."""
-    first = results[0]
-    found = Evidence(facts={"ranks": len(results), "parameters": first["parameters"]})
+    gpus = bool(results[0]["model"])
     together, alone = (
         [max(times) for times in zip(*(result[key] for result in results), strict=True)]
         for key in ("together_s", "alone_s")
     )
-    step_s = statistics.median(together)
+    step_s, alone_s = statistics.median(together), statistics.median(alone)
+    found = Evidence(facts={"ranks": len(results)})
+    found.samples["step_s"] = together
+    finite = all(math.isfinite(sum(result["losses"])) for result in results)
     for rank, result in enumerate(results):
-        if not result["losses"]:
-            words = f"{result['label']}: loss went from {result['loss_text']}"
-            found.fail("loss", words, f"rank {rank}")
-            found.inapplicable["loss_drop"] = "a loss is not finite"
-    # ranks of a rehearsal share one device
-    for result in results if first["model"] else results[:1]:
+        start, end = result["losses"]
+        if not math.isfinite(start + end):
+            words = f"{result['label']}: loss went from {start:.4g} to {end:.4g}"
+            found.fail("loss", words, f"rank {rank}", measure="loss_drop")
+        if rank and not gpus:
+            continue  # ranks of a rehearsal share one device
         device, rate = result["device"], result["tokens"] / step_s
-
-        def add(name: str, value: float, unit: str, device: str = device) -> None:
-            found.measurements.append(Measurement(name, value, unit, device))
-
-        if result["losses"]:
-            start, end = result["losses"]
-            add("loss_drop", start / max(end, 1e-12), "x")
-        add("tokens_per_s", rate, "tokens/s")
+        if finite:
+            found.add_number("loss_drop", start / max(end, 1e-12), "x", device)
+        found.add_number("tokens_per_s", rate, "tokens/s", device)
         peak = Limits((result["model"],)).figures("gemm_bf16").get("specification")
         if peak:
-            add("mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio")
+            found.add_number("mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio", device)
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
-    found.samples["step_s"] = together
-    efficiency = statistics.median(alone) / step_s
-    communication_s = max(result["all_reduce_s"] for result in results)
-    if len(results) == 1:
-        found.inapplicable["weak_scaling"] = "one device"
-    elif not first["model"]:
-        found.inapplicable["weak_scaling"] = "ranks of a rehearsal share processors"
-    elif statistics.median(alone) < MIN_COMPUTE_RATIO * communication_s:
-        times = f"{statistics.median(alone):.3g} s and its all-reduce takes {communication_s:.3g} s"
+    all_reduce_s = max(result["all_reduce_s"] for result in results)
+    if len(results) == 1 or not gpus:
+        why = "ranks of a rehearsal share processors" if len(results) > 1 else "one device"
+        found.inapplicable["weak_scaling"] = why
+    elif alone_s < MIN_COMPUTE_RATIO * all_reduce_s:
+        times = f"{alone_s:.3g} s and its all-reduce takes {all_reduce_s:.3g} s"
         found.inapplicable["weak_scaling"] = f"a step takes {times}: compute does not dominate"
     else:
-        found.measurements.append(Measurement("weak_scaling", efficiency, "ratio"))
-    found.facts["efficiency"] = efficiency
+        found.add_number("weak_scaling", alone_s / step_s, "ratio")
     return found
