@@ -79,7 +79,7 @@ differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups
 	@python3 -m hack.deps.venv dev skypilot
 	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) DIFFERENTIAL_SEED=$(or $(SEED),run) $(PYTHON) -m pytest -q -s tests/differential
 
-upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR), run as its README says
+upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR)
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.upstream $(DIR)
 
