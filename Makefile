@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help try demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-of test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench track-matrix train-kills test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help try demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-of test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench track-matrix train-kills test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +65,7 @@ test-flux: ## Flux on the cluster: HelmReleases synced from a git repository
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test flux
 
-test-lifecycle: ## Every example with Helm 4 and 3, and chart-testing: install, upgrade, roll back, uninstall
+test-lifecycle: ## Every example with Helm 4 and 3: install, upgrade, roll back, uninstall
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test lifecycle
@@ -79,7 +79,7 @@ differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups
 	@python3 -m hack.deps.venv dev skypilot
 	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) DIFFERENTIAL_SEED=$(or $(SEED),run) $(PYTHON) -m pytest -q -s tests/differential
 
-upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR), run as its README says
+upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR)
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.upstream $(DIR)
 
@@ -115,7 +115,7 @@ attack: ## MESSAGES (10000) hostile messages to each port, and KILLS (200) round
 	@python3 -m hack.deps.venv dev torch
 	@ATTACK_MESSAGES=$(or $(MESSAGES),10000) ATTACK_KILLS=$(or $(KILLS),200) ATTACK_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q tests/worker/test_attack.py
 
-ddp-matrix: ## Every injected fault of a torchrun world, with processes and with pods
+ddp-matrix: ## Every injected fault of a torchrun world: with processes, and with pods where it needs a cluster
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test matrix
@@ -141,10 +141,6 @@ plan-table: ## Run the JobGroup test plan and write its results to tests/e2e/TES
 
 gpu: ## Everything that needs a GPU, in parts of 7 minutes of an H100, on a bare machine (DEVICE=cpu: dry run); continues where it ended
 	@python3 -m hack.gpu --device $(or $(DEVICE),cuda) $(ARGS)
-
-train-bench: ## Tokens per second and memory of the training, compared with Hugging Face's Trainer and accelerate
-	@python3 -m hack.deps.venv dev torch train
-	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train
 
 track-matrix: ## Every fault of an MLflow or Pluto server in every phase of a training: six minutes
 	@python3 -m hack.deps.venv dev torch train track

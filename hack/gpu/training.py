@@ -1,4 +1,4 @@
-"""train_framework.py on a new model, with the time of its steps: for the GPU pack and for `make train-bench`.
+"""train_framework.py on a new model, with the time of its steps.
 
 Every sample has the full length, so that no token is padding. The first half of the steps, which compile and allocate,
 does not count.

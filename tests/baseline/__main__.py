@@ -30,8 +30,7 @@ from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wai
 LIMIT_S = 180
 HERE = Path(__file__).parent
 RESTARTS = {"in place": "maxRestartsInPlace=1", "by the Job": "maxRestarts=1"}
-FORMING = ("ddp-run", "correct", "kubeflow")  # those that form a world
-WAYS = (*FORMING, "statefulset", "job")
+WAYS = ("ddp-run", "correct", "kubeflow")
 STEPS, LONG_STEPS = 20, 400  # of 0.05 s; a pod is lost in the middle of the long run
 BLAME = re.compile(r"^ +rank +: (\d+).*\n +exitcode +: (-?\d+)", re.MULTILINE)  # in torchrun's own report
 
@@ -126,7 +125,7 @@ def firsts(space: Namespace, word: str) -> dict[str, str]:
 
 
 def starts(cluster: Cluster, rounds: int) -> None:
-    """Start-up of the two ways that reliably form a world. The first row of `faults` has that of the others."""
+    """Start-up of the first two ways. The first row of `faults` has that of the other one."""
     seconds: dict[str, list[float | None]] = {way: [] for way in WAYS[:2]}
     for _ in range(rounds):
         for way in seconds:
@@ -183,12 +182,11 @@ def restarts(cluster: Cluster, rounds: int) -> None:
 
 
 def inject(cluster: Cluster, ways: Sequence[str]) -> None:
-    """Every fault in each of `ways`; the two manifests that form no world have those before the start only."""
-    forming = [way for way in ways if way in FORMING]
+    """Every fault in each of `ways`."""
     cases = [("none", way, {}) for _ in range(3) for way in ways]
     cases += [(name, way, {"before": shell}) for name, shell in faults.BEFORE_START.items() for way in ways]
-    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in forming]
-    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in forming]
+    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in ways]
+    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in ways]
 
     def tried(case: tuple) -> tuple[float | None, str]:
         try:

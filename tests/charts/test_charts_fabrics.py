@@ -46,12 +46,6 @@ def test_every_fabric_renders_what_kubernetes_accepts(renders: dict[str, str]) -
     assert [each for text in renders.values() for item in objects(text) for each in violations(item)] == []
 
 
-def test_a_pod_has_the_devices_of_its_fabric(renders: dict[str, str]) -> None:
-    for fabric, devices in DEVICES.items():
-        (trainer,) = pod(renders[fabric])["spec"]["containers"]
-        assert devices.items() <= trainer["resources"]["limits"].items(), fabric
-
-
 def test_memory_can_be_locked_where_the_fabric_needs_it(renders: dict[str, str]) -> None:
     """Linux gives an added capability to a program of user 0 only."""
     for fabric, text in renders.items():

@@ -9,8 +9,7 @@ import subprocess
 import pytest
 
 from gpuworker.runtime import contract
-from tests.charts.test_charts_pod_security import pod_specs
-from tests.helpers.rendering import CHARTS, objects, template
+from tests.helpers.rendering import CHARTS, objects, pod_templates, template
 
 TORCHRUN = {"numNodes": 2, "run": "torchrun x.py"}
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"a": {"run": "true"}, "t": TORCHRUN}}
@@ -62,15 +61,6 @@ def test_only_the_pods_of_a_release_reach_it_by_default(chart: str) -> None:
     assert pods and all(own <= pod["metadata"]["labels"].items() for pod in pods)
 
 
-def pod_templates(node: object) -> list[dict]:
-    if isinstance(node, list):
-        return [found for item in node for found in pod_templates(item)]
-    if not isinstance(node, dict):
-        return []
-    own = [node] if "containers" in (node.get("spec") or {}) else []
-    return own + [found for value in node.values() for found in pod_templates(value)]
-
-
 @pytest.mark.parametrize("chart", CHARTS)
 def test_there_is_no_policy_where_it_would_not_apply(chart: str) -> None:
     assert not policies(chart, HOST_NETWORK[chart])
@@ -97,7 +87,7 @@ def key_of(pod: dict, container: dict) -> tuple[str, list[dict]]:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_key_reaches_every_process_that_signs_and_no_other(chart: str) -> None:
     seen = set()
-    for pod in pod_specs(rendered(chart, KEY)):
+    for pod in [each["spec"] for each in pod_templates(rendered(chart, KEY))]:
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
             name = container["name"]
             if name == "task":

@@ -85,9 +85,3 @@ OTHER = {
 def test_what_kueue_looks_at_makes_another_shape(fields: dict) -> None:
     assert jobs(group(sized(MOST)))
     assert f"not {MOST + 1}" in refusal(group(sized(MOST) | {"other": {"run": "true", **fields}}))
-
-
-@pytest.mark.parametrize("queue", [{"layout": "jobs"}, {"layout": "jobset", "kueue": {"queueName": "team-a"}}], ids=str)
-def test_a_topology_of_kueue_needs_plain_jobs_and_a_queue(queue: dict) -> None:
-    kueue = {**queue.get("kueue", {}), "requiredTopology": "rack"}
-    assert "kueue.requiredTopology: " in refusal(group(tasks(1), layout=queue["layout"], kueue=kueue))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 import yaml
@@ -18,6 +17,7 @@ def pod_labels(name: str) -> dict:
 
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
 RUN = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}
+ETCD = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
 
 
 def task(**fields: object) -> dict:
@@ -82,6 +82,7 @@ REFUSED = {
     "a repository with a tag": ("ddp-run", {"image": {"repository": "reg/w:1.2"}}, "image.repository: "),
     "a repository with a digest": ("job-group", {"image": {"repository": "reg/w@sha256:00"}}, "image.repository: "),
     "a tag that is none": ("gpu-accept", {"image": {"repository": "reg/w", "tag": "a b"}}, "image/tag"),
+    "a queue of a DaemonSet": ("gpu-accept", {"kueue": {"queueName": "team-a"}}, "kueue.queueName: "),
     "no time to save": ("ddp-run", {"terminationGracePeriodSeconds": 14}, "terminationGracePeriodSeconds: "),
     "a volume in /proc": (
         "job-group",
@@ -164,8 +165,7 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
         {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     ]
-    etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
-    assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
+    assert only(render("ddp-run", ETCD), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
     fleet = {"fleet": {"podTemplate": {"spec": {"tolerations": [{"key": "x"}]}}}}
     for name in ("fleet", "test"):
         found = pod_of(render("gpu-accept", fleet), name)["tolerations"]
@@ -173,31 +173,21 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
 
 
 def test_a_quota_on_limits_admits_the_pods_that_need_no_gpu() -> None:
-    etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     accept = render("gpu-accept", {})
-    for pod in (pod_of(render("ddp-run", etcd), "etcd"), pod_of(accept, "fleet"), pod_of(accept, "test")):
+    for pod in (pod_of(render("ddp-run", ETCD), "etcd"), pod_of(accept, "fleet"), pod_of(accept, "test")):
         (container,) = pod["containers"]
         limits, requests = (container["resources"][part] for part in ("limits", "requests"))
         assert {*limits} == {*requests} == {"cpu", "memory"}
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_the_printed_command_runs_again_each_time(chart: str) -> None:
-    notes = (REPO / f"charts/{chart}/templates/NOTES.txt").read_text()
-    assert "--set-string runId=$(date +%s)" in notes
-
-
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_helm_lint_passes_with_the_defaults(chart: str, helm: str) -> None:
-    done = subprocess.run([helm, "lint", "--strict", REPO / "charts" / chart], capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stdout.decode()
-
-
-@pytest.mark.parametrize("chart", CHARTS)
 def test_egress_allows_the_dns_port_of_openshift(chart: str) -> None:
     rules = only(render(chart, {}, "--set", "networkPolicy.restrictEgress=true"), "NetworkPolicy")["spec"]["egress"]
     assert {"port": 5353, "protocol": "UDP"} in [port for rule in rules for port in rule.get("ports", [])]
+
+
+def ingress(rule: dict) -> dict:
+    return {"networkPolicy": {"ingress": [rule]}}
 
 
 SPEC = {"spec": {"runtimeClasName": "nvidia"}}
@@ -216,12 +206,18 @@ MISSPELT = {
     "variable": ("job-group", task(env={"a b": "x"}), "'/tasks/t/env': additional properties 'a b'"),
     "node label": ("gpu-accept", {"nodeSelector": {"a b": "x"}}, "'/nodeSelector': additional properties 'a b'"),
     "rule": ("ddp-run", {"networkPolicy": {"ingress": [{"port": [{"port": 1}]}]}}, "port"),
+    # What hack/gen/pod_schema.py adds to the fields: a choice, a pattern, a range, a port or its name, a network.
+    "effect": ("ddp-run", {"tolerations": [{"key": "a", "effect": "NoShedule"}]}, "'/tolerations/0/effect': "),
+    "key of a label": ("gpu-accept", {"nodeSelector": {"a/b/c": "d"}}, "'/nodeSelector': "),
+    "number of a port": ("ddp-run", ingress({"ports": [{"port": 99999}]}), "/ingress/0/ports/0/port': "),
+    "name of a port": ("gpu-accept", ingress({"ports": [{"port": "443"}]}), "/ingress/0/ports/0/port': "),
+    "network": ("job-group", ingress({"from": [{"ipBlock": {"cidr": "::/129"}}]}), "/from/0/ipBlock/cidr': "),
 }
 
 
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("case", MISSPELT)
-def test_a_misspelt_field_of_kubernetes_is_refused(case: str, helm: str) -> None:
+def test_a_misspelt_field_or_value_of_kubernetes_is_refused(case: str, helm: str) -> None:
     chart, values, name = MISSPELT[case]
     assert name in refusal(chart, values, helm=helm)
 
@@ -250,13 +246,6 @@ def test_every_workload_may_have_a_queue_and_another_queue_is_another_object(cas
     assert queued["metadata"]["name"] != plain["metadata"]["name"]
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_queue_that_would_have_no_effect_is_refused(chart: str) -> None:
-    values = {"workload": "job", "nodes": 2} if chart == "gpu-accept" else {}
-    assert "kueue.priorityClass: " in refusal(chart, {**values, "kueue": {"priorityClass": "high"}})
-    assert "kueue.queueName: " in refusal("gpu-accept", {"kueue": {"queueName": "team-a"}})
-
-
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset"])
 def test_a_run_may_have_a_deadline_and_one_topology_domain(workload: str) -> None:
     rack = "example.com/rack"
@@ -268,20 +257,9 @@ def test_a_run_may_have_a_deadline_and_one_topology_domain(workload: str) -> Non
     (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == rack and "podAntiAffinity" in affinity
     assert term["labelSelector"]["matchLabels"].items() <= job["template"]["metadata"]["labels"].items()
-    assert "activeDeadlineSeconds" in refusal("ddp-run", {"workload": "statefulset", "activeDeadlineSeconds": 60})
 
 
 def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
     table = yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text())
     assert sum("A100" in types for types in table.values()) > 3
     assert not [label for label, types in table.items() if {*types.get("A100", [])} & {*types.get("A100-80GB", [])}]
-
-
-def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
-    """By the label, which Istio prefers."""
-    labels = {"team": "a"}
-    found = only(render("ddp-run", {"podTemplate": {"metadata": {"labels": labels}}}), "Job")["spec"]["template"][
-        "metadata"
-    ]["labels"]
-    assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
-    assert found["app.kubernetes.io/name"] == "ddp-run"

@@ -8,7 +8,17 @@ import re
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
+from tests.helpers.rendering import (
+    CHARTS,
+    HELMS,
+    Scenario,
+    checks,
+    objects,
+    pod_templates,
+    rendered,
+    scenarios,
+    template,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -87,10 +97,13 @@ def without_its_number(pod: dict, rank: str) -> dict:
     return pod
 
 
-def test_every_chart_and_every_kind_of_source_has_a_scenario() -> None:
-    assert {scenario.chart for scenario in SCENARIOS} == set(CHARTS)
-    sources = {scenario.source.relative_to(REPO).parts[0] for scenario in SCENARIOS}
-    assert sources == {"charts", "values-examples", "tests"}
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_kubernetes_checks_the_pods_that_will_run(scenario: Scenario) -> None:
+    """In Jobs that have no pods, which restart nothing."""
+    text = rendered("helm", scenario)
+    run = [template["spec"] | {"restartPolicy": "Never"} for template in pod_templates(objects(text))]
+    for job in checks(text):
+        assert job["spec"]["completions"] == 0 and job["spec"]["template"]["spec"] in run
 
 
 def by_name(items: list[dict]) -> dict[tuple[str, str], dict]:

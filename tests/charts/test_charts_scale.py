@@ -44,17 +44,3 @@ def test_a_large_group_renders_soon(name: str, helm: str) -> None:
     assert ranks(objects(done.stdout.decode())) == size
     # Of the processor. It takes 3 s on one core that is shared; quadratic time would be minutes.
     assert after.ru_utime - before.ru_utime < 15
-
-
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize(
-    "task",
-    [{"numNodes": 175, "run": ""}, {"numNodes": JOBSET, "run": "", "env": {f"VARIABLE_{n}": "x" for n in range(20)}}],
-    ids=["more ranks", "larger ranks"],
-)
-def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) -> None:
-    done = template(helm, "job-group", group("jobset", {"t": task}))
-    assert done.returncode != 0
-    message = done.stderr.decode()
-    assert f"tasks: a JobSet of these {task['numNodes']} ranks " in message
-    assert "1,500 KB" in message and "\n\nlayout: jobs" in message

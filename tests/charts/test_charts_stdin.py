@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, objects, template
+from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, template
 
 GROUP = REPO / "values-examples/find-each-other/group.yaml"
 DEPLOYMENT = b"""
@@ -65,13 +65,6 @@ def test_a_job_group_needs_jobgen_first(helm: str) -> None:
     assert "values don't meet the specifications of the schema" in refused(helm, "job-group", GROUP.read_bytes())
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
-def test_output_of_a_jobgen_that_was_killed_is_refused(part: float, helm: str) -> None:
-    whole = jobgen(GROUP)
-    refused(helm, "job-group", whole[: int(part * len(whole))])
-
-
 def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole() -> None:
     """Cut after any byte, the text is either no YAML, or refused by the schema, or means what the whole means."""
     schema = Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
@@ -87,10 +80,3 @@ def parse(text: str) -> object:
         return yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError:
         return None
-
-
-@pytest.mark.parametrize("helm", HELMS)
-def test_the_whole_output_of_jobgen_is_accepted(helm: str) -> None:
-    done = template(helm, "job-group", jobgen(GROUP))
-    assert done.returncode == 0, done.stderr.decode()
-    assert "JobSet" in {item["kind"] for item in objects(done.stdout.decode())}

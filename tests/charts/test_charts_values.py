@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from tests.helpers import templates
-from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
+from tests.helpers.rendering import CHARTS, HELMS, REPO, template
 from tests.helpers.values_fuzz import is_elsewhere
 
 # What makes values that a person must give: without them the defaults are refused, on purpose.
@@ -88,31 +88,6 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
     assert {path for path in leaves if not templates.is_used(path, text)} == set()
 
 
-def test_the_scenarios_of_job_group_use_every_value() -> None:
-    root = schema("job-group")
-    values = [yaml.safe_load(path.read_text()) for path in (REPO / "charts/job-group/ci").glob("*.yaml")]
-    used = {path for value in values for path in places(value)}
-    leaves = [path for path, node in declared(root, root) if not {"properties", "items"} & set(node) and path]
-    assert len(leaves) > 60, "the walk through the schema found next to nothing"
-    unused = [path for path in leaves if path[-1] != "key" and not any(fits(path, other) for other in used)]
-    assert set(unused) == {("enabled",), ("global",)}
-
-
-def places(node: object, path: tuple = ()) -> Iterator[tuple]:
-    """The path of everything in values; a list's index is 0."""
-    yield path
-    for name, child in node.items() if isinstance(node, dict) else ((0, item) for item in as_list(node)):
-        yield from places(child, (*path, name))
-
-
-def as_list(node: object) -> list:
-    return node if isinstance(node, list) else []
-
-
-def fits(path: tuple, other: tuple) -> bool:
-    return len(path) == len(other) and all(step in ("key", at) for step, at in zip(path, other, strict=True))
-
-
 @pytest.mark.parametrize("chart", CHARTS)
 def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
     root = schema(chart)
@@ -151,38 +126,11 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
 
 
 @pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("path", [(), ("image",)], ids=str)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_helm_refuses_an_unknown_key(chart: str, path: tuple, helm: str) -> None:
-    values = {**nested(path, {"unknownKey": 1}), **GIVEN.get(chart, {})}
-    done = template(helm, chart, json.dumps(values).encode())
-    assert done.returncode != 0
-    assert "unknownKey" in done.stderr.decode()
-
-
-@pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: str) -> None:
     values = {"global": {"anything": 1}, **GIVEN.get(chart, {})}
     done = template(helm, chart, json.dumps(values).encode())
     assert done.returncode == 0, done.stderr.decode()
-
-
-def test_a_key_without_a_value_is_refused_or_means_nothing() -> None:
-    """Helm drops it together with its default: `layout:` would render a group that never runs."""
-    given, said = GIVEN["job-group"], []
-    root = schema("job-group")
-    paths = [path for path, _, _ in set_by_default(root, root, defaults("job-group")) if path and path[0] not in given]
-    paths.remove(("image",))  # template() sets a part of it
-    assert len(paths) > 30
-    for path in paths:
-        done = template("helm", "job-group", json.dumps({**nested(path, None), **given}).encode())
-        if done.returncode:
-            assert "the key has no value." in done.stderr.decode(), path
-            said.append(path)
-        else:
-            assert {"ConfigMap", "JobSet"} <= {item["kind"] for item in objects(done.stdout.decode())}
-    assert ("layout",) in said and ("image", "pullPolicy") in said
 
 
 @pytest.mark.parametrize("chart", CHARTS)

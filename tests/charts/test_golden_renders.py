@@ -1,4 +1,4 @@
-"""One render per chart that a reviewer can read: tests/golden/render/CHART.yaml."""
+"""The workload of each chart as a reviewer can read it, with its pods: tests/golden/render/CHART.yaml."""
 
 from __future__ import annotations
 
@@ -7,33 +7,26 @@ import re
 import pytest
 
 from tests.helpers import golden
-from tests.helpers.rendering import CHARTS, HELMS, REPO, template
+from tests.helpers.rendering import CHARTS, HELMS, template
 
 GROUP = b"""
 schemaVersion: 1
 name: rl
 tasks:
-  buffer: {run: python3 -m http.server}
-  trainer:
-    accelerator: {types: [H100], count: 8}
-    env: {EPOCHS: "3"}
-    run: torchrun train.py
-primaryTasks: [trainer]
+  trainer: {env: {EPOCHS: "3"}, run: torchrun train.py}
 """
-EXAMPLES = {"gpu-accept": "gpu-accept-quick", "ddp-run": "ddp-run-finetune"}
+VALUES = {"ddp-run": b"gpusPerNode: 8", "gpu-accept": b"nodes: 2", "job-group": GROUP}
+WORKLOAD = {"job-group": "jobset.yaml"}
 
 
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_render_is_the_one_that_was_reviewed(chart: str, helm: str) -> None:
-    """Without programs and scripts, which have files of their own, and without hashes: every change alters them."""
-    values = GROUP
-    if chart in EXAMPLES:
-        values = (REPO / "values-examples" / EXAMPLES[chart] / "values.yaml").read_bytes()
-    done = template(helm, chart, values, release="demo")
+    """Without hashes, which every change alters. Other objects have the tests in the chart's own folder."""
+    done = template(helm, chart, VALUES[chart], release="demo")
     assert done.returncode == 0, done.stderr.decode()
     parts = [part.strip("\n") for part in re.split(r"(?m)^---\n", done.stdout.decode())]
-    documents = [part for part in parts if part and "/programs.yaml\n" not in part]
-    text = "---\n".join(f"{document}\n" for document in documents)  # Helm 3 and 4 differ in empty lines
-    text = re.sub(r"(?m)^  (\w+\.sh): \|\n(    .*\n| *\n)*", r"  \1: (see charts/job-group/files)\n", text)
-    golden.check(f"render/{chart}.yaml", re.sub(r"-[0-9a-f]{8}(?![0-9a-z])", "-HASH", text))
+    source = f"# Source: {chart}/templates/{WORKLOAD.get(chart, 'workload.yaml')}\n"
+    (text,) = [part.removeprefix(source) for part in parts if part.startswith(source)]
+    text = re.sub(r"-[0-9a-f]{8}(?![0-9a-z])|(?<=gpu-charts/pods: )\w+", "-HASH", text)
+    golden.check(f"render/{chart}.yaml", f"{text}\n")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import urllib.request
 
 import pytest
 from jsonschema import Draft7Validator
 
-from hack import port_forward
-from hack.paths import ToolError
 from tests.helpers.kube import REPO, Namespace, run, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
@@ -27,16 +28,26 @@ def report_of(space: Namespace, pod: str) -> dict:
 
 
 def served(space: Namespace, path: str, release: str = "accept") -> str:
-    """What the collector serves, by the command of the chart's notes."""
-    return get(space, f"service/{release}-gpu-accept-fleet", "http", path)
+    """What the collector serves, by the command of the chart's notes. Raises AssertionError if nothing answers yet.
 
-
-def get(space: Namespace, target: str, port: str, path: str) -> str:
-    """The text at a path. Raises AssertionError if nothing answers yet."""
+    port-forward reaches the pod through its kubelet, so that no NetworkPolicy is in the way.
+    """
+    target = f"service/{release}-gpu-accept-fleet"
+    command = ["kubectl", "--namespace", space.name, "port-forward", target, ":http"]
+    forward = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        return port_forward.get(space.name, target, port, path)
-    except ToolError as error:
-        raise AssertionError(error) from None
+        line = forward.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert found, f"{' '.join(command)}: {line}{forward.stderr.read()}"
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(f"http://127.0.0.1:{found[1]}{path}", timeout=30) as response:
+                return response.read().decode()
+        except OSError as error:
+            raise AssertionError(f"{target} does not answer: {error}") from None
+    finally:
+        forward.kill()
+        forward.communicate()
 
 
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:

@@ -201,12 +201,6 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     assert "pwned" not in raw.split("END\n")[1]
 
 
-def test_secrets_become_variables(namespace: Namespace) -> None:
-    namespace.kubectl("create", "secret", "generic", "mine", "--from-literal=TOKEN=s3cr3t")
-    install(namespace, {"t": {"secrets": ["TOKEN"], "run": 'test "$TOKEN" = s3cr3t'}}, secretName="mine")
-    assert jobset_ends(namespace) == "Completed"
-
-
 def test_upgrades(namespace: Namespace) -> None:
     """An unchanged upgrade changes nothing; a changed group replaces the old one, which leaves nothing behind."""
     tasks = {"a": {"run": "echo one; sleep 600"}, "b": {"run": "sleep 600"}}

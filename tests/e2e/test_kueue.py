@@ -75,18 +75,6 @@ def reservation(space: Namespace) -> dict | None:
     return None
 
 
-@pytest.mark.parametrize("queue", [2], indirect=True)
-def test_a_group_that_does_not_fit_creates_no_pod(queue: Namespace, tmp_path) -> None:
-    """Two of its three ranks would fit; none may exist."""
-    launch(queue, tmp_path)
-    condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
-    assert condition["status"] == "False", condition
-    assert "cpu" in condition["message"], "Kueue says what is missing"
-    assert queue.objects("pods") == []
-    jobset = queue.objects("jobset")[0]
-    assert jobset["spec"]["suspend"] is True
-
-
 @pytest.mark.row("5.2", "Resource Unavailable")
 @pytest.mark.parametrize("queue", [100], indirect=True)
 def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
@@ -170,9 +158,11 @@ def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: in
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_it_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path) -> None:
+def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path) -> None:
+    """Two of its three ranks would fit before; none may exist."""
     launch(queue, tmp_path)
     wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "the group waits", 60)
+    assert queue.objects("pods") == [] and queue.objects("jobset")[0]["spec"]["suspend"] is True
     name = queue.objects("localqueue")[0]["spec"]["clusterQueue"]
     quota = '[{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota", "value": "3"}]'
     queue.kubectl("patch", "clusterqueue", name, "--type=json", "-p", quota)

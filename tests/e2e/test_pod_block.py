@@ -9,7 +9,6 @@ import pytest
 from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
 from tests.helpers.ddp_pods import job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
-from tests.helpers.group_pods import output
 from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
 
 QUOTA = """\
@@ -144,14 +143,3 @@ def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(name
             assert "secret s3cret token True user " in logs[node], logs
     finally:
         namespace.kubectl("delete", "runtimeclass", namespace.name, "--wait=false")
-
-
-def test_variables_of_secrets_reach_a_task(namespace: Namespace, tmp_path) -> None:
-    namespace.kubectl("create", "secret", "generic", "tracker", "--from-literal=FROM_SECRET=s3cret")
-    (tmp_path / "group.yaml").write_text(GROUP.replace("echo ran", 'echo "secret $FROM_SECRET"'))
-    own = {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "tracker"}}]}]}}
-    settings = sets(**{"tasks.b.podTemplate": own})
-    namespace.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
-    pods = namespace.wait_for_end("grp", ranks=3)
-    assert set(phases(pods).values()) == {"Succeeded"}, namespace.why("grp")
-    assert "secret s3cret" in output(namespace, "b-0")

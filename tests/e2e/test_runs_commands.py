@@ -73,33 +73,6 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
     assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
 
 
-def test_nodes_under_test_have_their_own_verdicts(runs, serve):
-    found = cluster("gpu-accept", nodes=2, gpusPerNode=8)
-    found.accepted("gpu-0", 0, "PASS: gemm_bf16 712 TFLOP/s")
-    found.accepted("gpu-1", 1, "FAIL: gemm_bf16 cuda:3 401 TFLOP/s\nmore numbers")
-    serve(found)
-    result = runs("why", "rl", "-o", "json")
-    data = json.loads(result.stdout)
-    assert (result.exit_code, data["state"], [each["phase"] for each in data["ranks"]]) == (
-        1,
-        "failed",
-        ["done", "failed"],
-    )
-    (finding,) = data["findings"]
-    assert (finding["cause"], finding["ranks"], finding["exit_code"]) == ("not-accepted", ["gpu-1"], 1)
-    assert "FAIL: gemm_bf16 cuda:3 401" in runs("status", "rl").stdout
-
-
-@pytest.mark.parametrize("workload", ["jobset", "indexed-job", "statefulset"])
-def test_the_launchers_verdict_is_shown_as_it_is(runs, serve, workload):
-    found = cluster("ddp-run", workload=workload)
-    found.ended("node-1", 70, "exit code 70 (no-progress): no rank made progress. look")
-    serve(found)
-    result = runs("why", "rl", "-o", "json")
-    (first,) = [each for each in json.loads(result.stdout)["findings"] if each["first"]]
-    assert (first["cause"], first["ranks"], first["exit_code"]) == ("no-progress", ["node-1"], 70)
-
-
 def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
     found = cluster(layout="jobset")
     found.ended("learner-1", 7, "step 3\nKeyError: 'x'\x1b[2J")

@@ -48,20 +48,6 @@ def left_of(message: str) -> list[str]:
     ]
 
 
-def test_only_complaints_about_amounts_are_left_out() -> None:
-    amount = 'spec.template.spec.containers[0].resources.limits[a/b]: Invalid value: "500m": must be an integer'
-    other = 'spec.nodeName: Invalid value: "a b": a lowercase name'
-    head = 'Error from server (Invalid): error when creating "STDIN": Job.batch "m" is invalid: '
-    assert (
-        left_of(f"Warning: old\n{head}[{amount}, {amount}]") == left_of(f'The Job "m" is invalid: \n* {amount}\n') == []
-    )
-    assert left_of(f"{head}[{other}, {amount}]\n{head}[{amount}]") == [f"{other}, "]
-    assert left_of(f"{head}{other}\n{head}[{amount}]") == [other]
-    assert left_of("Error from server (Forbidden): a webhook denied it") == [
-        "Error from server (Forbidden): a webhook denied it"
-    ]
-
-
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: str) -> None:
     drawn = Values(schema(chart), random.Random(f"{SEED} server {chart}"))

@@ -101,6 +101,12 @@ HOSTILE = {
     "a long infra": GROUP + b"resources: {infra: '" + b" " * MIB + b"k8s/" + b"/" * MIB + b"'}\n",
     "a long address": GROUP + b"workdir: {url: 'https://" + b"a:" * MIB + b"'}\n",
     "many variables in a path": GROUP + b"envs: {A: '$A$A'}\nfile_mounts: {'/" + b"$A" * 100_000 + b"': x}\n",
+    "a text again and again": GROUP + b"envs:\n  A: &a " + b"x" * MIB + b"\n" + numbered(b"  B<n>: *a\n", 5000),
+    "many unknown tasks": b"name: a\nexecution: parallel\nprimary_tasks: ["
+    + b"x, " * 50_000
+    + b"]\n"
+    + numbered(b"---\nname: t<n>\n", 5000),
+    "a path that goes up and up": GROUP + b"volumes: {'/a" + b"/.." * 600_000 + b"': b}\n",
     "zeros": b"\0" * 16 * MIB,
     "more than is read": b"# " + b"x" * 20 * MIB,
 }

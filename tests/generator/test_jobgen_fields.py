@@ -56,23 +56,20 @@ def test_delay_without_primary_tasks_is_noted(values):
 
 
 @pytest.mark.parametrize(
-    ("field", "expected", "words"),
+    ("field", "expected"),
     [
-        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task", "available: t"),
-        ("primary_tasks: t", "3:16 $.primary_tasks wrong-type", "must be a list, got text"),
-        ("primary_tasks: [1]", "3:17 $.primary_tasks[0] wrong-type", "put it in quotes"),
-        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task", "available: t, default"),
-        ("termination_delay: 1.5", "3:20 $.termination_delay wrong-type", "got a number"),
-        ("termination_delay: soon", "3:20 $.termination_delay bad-value", 'got "soon"'),
-        ("inter_connection: 'yes'", "3:19 $.inter_connection wrong-type", "must be true/false, got text"),
-        ("placement: NEAR", "3:12 $.placement bad-value", 'Invalid placement mode "NEAR"'),
-        ("intermesh: {}", "3:1 $.intermesh unknown-field", ""),
-        ("primary_task: [t]", "3:1 $.primary_task unknown-field", '"primary_tasks"?'),
+        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task"),
+        ("primary_tasks: [1]", "3:17 $.primary_tasks[0] wrong-type"),
+        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task"),
+        ("termination_delay: soon", "3:20 $.termination_delay bad-value"),
+        ("inter_connection: 'yes'", "3:19 $.inter_connection wrong-type"),
+        ("placement: NEAR", "3:12 $.placement bad-value"),
+        ("primary_task: [t]", "3:1 $.primary_task unknown-field"),
     ],
 )
-def test_header_is_refused(errors, field, expected, words):
+def test_header_is_refused(errors, field, expected):
     (line,) = errors(f"{HEADER}{field}\n---\nname: t\n")
-    assert brief(line) == expected and words in line
+    assert brief(line) == expected
 
 
 def test_keys_without_a_value_count_as_absent(task_values):
@@ -127,42 +124,30 @@ def test_two_queues_are_refused(errors):
 
 
 @pytest.mark.parametrize(
-    ("field", "expected", "words"),
+    ("field", "expected"),
     [
-        ("num_nodes: 0", "$.num_nodes bad-value", "at least 1, got 0"),
-        ("num_nodes: 1.5", "$.num_nodes wrong-type", "a whole number, got a number"),
-        ("num_nodes: '2'", "$.num_nodes wrong-type", "got text"),
-        ("num_nodes: true", "$.num_nodes wrong-type", "got true/false"),
-        ("run: [echo]", "$.run wrong-type", "must be text, got a list"),
-        ("run: 1", "$.run wrong-type", "put it in quotes"),
-        ("resources: H100", "$.resources wrong-type", "must be a mapping, got text"),
-        ("setpu: x", "$.setpu unknown-field", '"setup"?'),
-        ("setpu:", "$.setpu unknown-field", '"setup"?'),
-        ("qqqqqq: x", "$.qqqqqq unknown-field", ""),
-        ("service: {replicas: 1}", None, ""),
-        ("pool: {workers: 1}", None, ""),
-        ("event_callback: x", None, ""),
-        ("volume_mounts: []", None, ""),
-        ("config: {hooks: []}", None, ""),
-        ("config: {docker: [--rm]}", "$.config.docker wrong-type", "a mapping"),
-        ("config: {docker: {run_options: -1}}", "$.config.docker.run_options wrong-type", "text or a list"),
-        ("config: {kubernetes: {dws: {}}}", None, ""),
-        ("config: {kubernetes: {quota: {}}}", None, ""),
-        ("config: {kubernetes: {remote_identity: x}}", None, ""),
-        ("config: {kubernetes: {enable_docker: true}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {hostname: x}}}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {restartPolicy: Always}}}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {initContainers: []}}}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {containers: [{command: [x]}]}}}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {containers: [{}, {}]}}}}", None, ""),
-        ("config: {kubernetes: {pod_config: {spec: {a: .inf}}}}", None, ""),
-        ("config: {kubernetes: {provison_timeout: 1}}", None, ""),
+        ("num_nodes: 0", "$.num_nodes bad-value"),
+        ("num_nodes: '2'", "$.num_nodes wrong-type"),
+        ("run: [echo]", "$.run wrong-type"),
+        ("resources: H100", "$.resources wrong-type"),
+        ("setpu: x", "$.setpu unknown-field"),
+        ("setpu:", "$.setpu unknown-field"),
+        ("config: {docker: {run_options: -1}}", "$.config.docker.run_options wrong-type"),
+        ("config: {kubernetes: {provison_timeout: 1}}", "$.config.kubernetes.provison_timeout unknown-field"),
     ],
 )
-def test_field_is_refused(task_error, field, expected, words):
-    error = task_error(f"name: t\n{field}\n")
-    assert expected is None or brief(error) == expected
-    assert words in error
+def test_field_is_refused(task_error, field, expected):
+    """Fields that the schema refuses have examples there, which test_jobgen_schemas.py tries."""
+    assert brief(task_error(f"name: t\n{field}\n")) == expected
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["hostname: x", "restartPolicy: Always", "initContainers: []", "a: .inf"]
+    + ["containers: [{command: [x]}]", "containers: [{}, {}]"],
+)
+def test_what_the_chart_decides_of_a_pod_is_refused(task_error, spec):
+    assert task_error(f"name: t\nconfig: {{kubernetes: {{pod_config: {{spec: {{{spec}}}}}}}}}\n")
 
 
 @pytest.mark.parametrize(

@@ -44,24 +44,6 @@ def test_name_replaces_the_name_of_the_group(values, option):
     assert values(HEADER + "name: t\n", option, "other")[0]["name"] == "other"
 
 
-def test_quiet_prints_no_notes(jobgen):
-    text = HEADER + "name: t\nresources: {ports: 80}\nvolumes: {/a: claim}\n"
-    for command in ("validate", "to-values"):
-        result = jobgen(command, "--quiet", "-", stdin=text)
-        assert (result.exit_code, result.stderr) == (0, "")
-    assert "wrong-type" in jobgen("validate", "-q", "-", stdin=text + "num_nodes: x\n").stderr
-
-
-def test_shells_complete_file_names():
-    from click.shell_completion import BashComplete
-
-    from jobgen.cli import cli
-
-    complete = BashComplete(cli, {}, "jobgen", "_JOBGEN_COMPLETE")
-    for arguments in (["validate"], ["to-values"], ["to-values", "-o"]):
-        assert [each.type for each in complete.get_completions(arguments, "gr")] == ["file"]
-
-
 def test_the_source_is_never_the_target(jobgen, tmp_path):
     source = tmp_path / "group.yaml"
     source.write_text(f"{HEADER}name: t\nrun: x\n")

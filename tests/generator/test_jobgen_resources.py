@@ -11,21 +11,13 @@ def resources(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "quantity"),
-    [("4", "4"), ("4+", "4"), ('"4+"', "4"), ("0.5", "0.5"), ("1000", "1000"), ("2.0", "2"), (".5", "0.5")]
-    + [("0.00001", "0.001")],
+    ("cpus", "cpu", "memory", "quantity"),
+    [("4+", "4", "16", "16G"), (".5", "0.5", "512mi", "512Mi"), ("0.00001", "0.001", "1TB", "1024G")],
 )
-def test_cpus_become_a_request(task_values, cpus, quantity):
-    assert task_values(resources(f"{{cpus: {cpus}}}"))["resources"] == {"requests": {"cpu": quantity}}
-
-
-@pytest.mark.parametrize(
-    ("memory", "quantity"),
-    [("16", "16G"), ("16+", "16G"), ("64GB", "64G"), ("2gb", "2G"), ("0.5", "0.5G"), ("8Gi", "8Gi"), ("512mi", "512Mi")]
-    + [("100KB", "100k"), ("1TB", "1024G"), ("1Pi", "1Pi"), ("10000+", "10000G"), ("1.5Gi+", "1.5Gi")],
-)
-def test_memory_becomes_a_request(task_values, memory, quantity):
-    assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
+def test_cpus_and_memory_become_requests(task_values, cpus, cpu, memory, quantity):
+    """Amounts of every form are compared with SkyPilot's in tests/differential."""
+    found = task_values(resources(f"{{cpus: {cpus}, memory: {memory}}}"))["resources"]
+    assert found == {"requests": {"cpu": cpu, "memory": quantity}}
 
 
 def test_disk_size_and_not_ephemeral_storage_is_requested(task_values, task_notes):
@@ -38,15 +30,9 @@ def test_disk_size_and_not_ephemeral_storage_is_requested(task_values, task_note
 @pytest.mark.parametrize(
     ("given", "types", "count"),
     [
-        ("H100:8", ["H100"], 8),
         ("H100", ["H100"], 1),
         ("{H100: 8}", ["H100"], 8),
-        ("{H100: }", ["H100"], 1),
-        ('"H100:8.0"', ["H100"], 8),
-        ("A100-80GB:2", ["A100-80GB"], 2),
-        ("[H100:8, H200:8]", ["H100", "H200"], 8),
         ('{"L4:1", T4}', ["L4", "T4"], 1),
-        ("{H100: 8, H200: 8}", ["H100", "H200"], 8),
         ("[L4, L4]", ["L4"], 1),
     ],
 )
@@ -151,52 +137,23 @@ def test_labels_and_priority_class_become_pod_template(task_values):
     }
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected", "words"),
-    [
-        ("cpus", "some", "bad-value", 'above 0, such as 4 or "4+", got "some"'),
-        ("cpus", "0", "bad-value", "got 0"),
-        ("cpus", "'0.0+'", "bad-value", 'got "0.0+"'),
-        ("cpus", "true", "wrong-type", "got true/false"),
-        (
-            "memory",
-            "64 apples",
-            "bad-value",
-            'or "64Gi", got "64 apples"',
-        ),
-        ("memory", ".inf", "bad-value", "got Infinity"),
-        ("accelerators", "{H100: 0}", None, ""),
-        ("accelerators", "'H100:'", None, ""),
-        (
-            "accelerators",
-            "'80GB+'",
-            "refused-field",
-            "[H100, H200]",
-        ),
-        ("accelerators", "tpu-v5e-8", None, ""),
-        ("infra", "aws/us-east-1", None, ""),
-        ("infra", "'*/us-east-1'", None, ""),
-        ("cloud", "gcp", None, ""),
-        ("cloud", "k8s", None, ""),
-        ("image_id", "'docker:'", "bad-value", 'got "docker:"'),
-        ("image_id", "{us-east-1: ami-1}", None, ""),
-        ("image_id", "{docker: 3}", None, ""),
-        ("labels", "{kubernetes.io/a: b}", None, ""),
-        ("labels", "{job-group/a: b}", None, ""),
-        ("labels", "{a: -b}", None, ""),
-        ("instance_type", "p5", None, ""),
-        ("use_spot", "true", None, ""),
-        ("region", "a", None, ""),
-        ("zone", "a", None, ""),
-        ("volumes", "[{path: /data}]", None, ""),
-        ("job_recovery", "{recover_on_exit_codes: 256}", None, ""),
-    ],
-)
-def test_resource_is_refused(task_error, field, value, expected, words):
-    error = task_error(resources(f"\n  {field}: {value}"))
-    assert f"]: $.resources.{field}" in error
-    assert expected is None or brief(error) == f"$.resources.{field} {expected}"
-    assert words in error
+# A field that the schema refuses as a whole has an example there, which test_jobgen_schemas.py tries.
+REFUSED = {
+    "cpus": ["some", "0", "'0.0+'", "true"],
+    "memory": ["64 apples", ".inf"],
+    "accelerators": ["{H100: 0}", "'H100:'", "'80GB+'", "tpu-v5e-8"],
+    "infra": ["aws/us-east-1", "'*/us-east-1'"],
+    "cloud": ["gcp", "k8s"],
+    "image_id": ["'docker:'", "{us-east-1: ami-1}", "{docker: 3}"],
+    "labels": ["{kubernetes.io/a: b}", "{job-group/a: b}", "{a: -b}"],
+    "job_recovery": ["{recover_on_exit_codes: 256}"],
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_resource_is_refused(task_error, field):
+    for value in REFUSED[field]:
+        assert f"]: $.resources.{field}" in task_error(resources(f"\n  {field}: {value}")), value
 
 
 @pytest.mark.parametrize(

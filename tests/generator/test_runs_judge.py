@@ -310,16 +310,6 @@ def test_a_job_that_a_jobset_could_not_create_is_named():
     assert (finding.cause, finding.ranks) == ("JobCreationFailed", ("learner-1",)) and message in finding.detail
 
 
-def test_a_job_of_a_run_that_a_jobset_could_not_create_is_named():
-    found = cluster("ddp-run", workload="jobset")
-    for rank in list(found.pods):
-        found.removed(rank)
-    found.objects["children"] = []
-    found.event(found.owner["metadata"]["name"], "JobCreationFailed", "denied by a webhook")
-    (finding,) = found.judged().findings
-    assert (finding.cause, len(finding.ranks), finding.detail) == ("JobCreationFailed", 3, "denied by a webhook")
-
-
 def test_a_failed_sidecar_is_named():
     found = RUNS["jobset"]()
     pod = found.waiting("buffer-0", "PodInitializing")

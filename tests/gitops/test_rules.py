@@ -8,7 +8,7 @@ import yaml
 
 from tests.e2e.test_kueue import QUEUES
 from tests.gitops.conftest import Team
-from tests.gitops.test_argo_cd import conditions, health_of, reaches
+from tests.gitops.test_argo_cd import health_of, reaches
 from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import wait_until
 
@@ -75,11 +75,3 @@ def test_the_verdict_of_the_fleet_is_the_health(team: Team) -> None:
     fleet |= {"runId": "2", "inject": "nan-product", "fleet": {"deadlineSeconds": 60}}
     team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
     reaches(team, application, "Synced", "Degraded", 300)
-
-
-def test_a_value_that_the_chart_refuses_is_named(team: Team) -> None:
-    team.runs.commit({"rl/values.yaml": "name: pair\nschemaVersion: 1\ntasks: {a: {runs: echo}}\n"})
-    application = team.apply("job-group.yaml")
-    wait_until(lambda: conditions(team, application).get("ComparisonError"), "Argo CD names the fault")
-    assert "runs" in conditions(team, application)["ComparisonError"]
-    assert jobsets(team) == {}

@@ -84,3 +84,19 @@ def checks(text: str) -> list[dict]:
     """The Jobs of no pods, with which Kubernetes checks the pod templates before there is anything else."""
     (found,) = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] == "List"]
     return found["items"]
+
+
+def pod_templates(node: object) -> list[dict]:
+    """Every pod template in an object or a list of objects, of any kind."""
+    if isinstance(node, list):
+        return [found for each in node for found in pod_templates(each)]
+    if not isinstance(node, dict):
+        return []
+    own = [node] if "containers" in (node.get("spec") or {}) else []
+    return own + [found for each in node.values() for found in pod_templates(each)]
+
+
+def containers(node: object) -> list[dict]:
+    """Every container of every pod template, those that start first included."""
+    specs = [template["spec"] for template in pod_templates(node)]
+    return [each for spec in specs for each in [*spec.get("initContainers", []), *spec["containers"]]]

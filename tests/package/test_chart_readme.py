@@ -11,30 +11,6 @@ import yaml
 from hack.gen import chart_readme
 from tests.helpers.rendering import CHARTS, REPO
 
-EXAMPLE = """\
-# A heading of the file.
-
-# -- Required, without a default.
-# version: 1
-
-group:
-  # -- First line,
-  # second | line.
-  one: 1
-  # Not documented.
-  two: ""
-# -- All of it.
-map: {a: {b: 1}}
-"""
-SCHEMA = {
-    "properties": {
-        "version": {"const": 1},
-        "group": {"$ref": "#/definitions/group"},
-        "map": {"type": ["object", "null"]},
-    },
-    "definitions": {"group": {"properties": {"one": {"oneOf": [{"type": "integer"}, {"enum": ["", "all"]}]}}}},
-}
-
 
 def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, value in values.items():
@@ -56,14 +32,6 @@ def test_every_documented_value_is_in_the_schema(chart: str) -> None:
     schema = json.loads((REPO / f"charts/{chart}/values.schema.json").read_text())
     text = (REPO / f"charts/{chart}/values.yaml").read_text()
     assert [path for path, _ in chart_readme.documented(text) if not chart_readme.at(schema, path)] == []
-
-
-def test_rows_show_type_default_and_comment() -> None:
-    assert list(chart_readme.rows(EXAMPLE, SCHEMA)) == [
-        "| `version` | `1` | required | Required, without a default. |\n",
-        '| `group.one` | integer or `""`, `all` | `1` | First line, second \\| line. |\n',
-        '| `map` | object or null | `{"a": {"b": 1}}` | All of it. |\n',
-    ]
 
 
 def test_the_listed_images_are_those_of_the_chart() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, scenarios, template
+from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, pod_templates, scenarios, template
 
 EXAMPLES = {each.chart: each for each in reversed(scenarios()) if each.source.is_relative_to(REPO / "values-examples")}
 
@@ -116,7 +116,7 @@ def test_a_chart_alone_is_never_disabled(chart: str) -> None:
 
 def test_selectors_of_one_dependency_match_no_pod_of_another() -> None:
     parts = {chart: alone("helm", chart) for chart in CHARTS}
-    labels = {chart: [pod for each in found.values() for pod in pod_labels(each)] for chart, found in parts.items()}
+    labels = {chart: pod_labels([*found.values()]) for chart, found in parts.items()}
     assert all(labels.values())
     for chart, found in parts.items():
         selectors = [each for item in found.values() for each in own_selectors(item)]
@@ -126,13 +126,7 @@ def test_selectors_of_one_dependency_match_no_pod_of_another() -> None:
 
 
 def pod_labels(node: object) -> list[dict]:
-    """Labels of every pod template in an object."""
-    if isinstance(node, list):
-        return [found for each in node for found in pod_labels(each)]
-    if not isinstance(node, dict):
-        return []
-    own = [node["metadata"].get("labels", {})] if "containers" in (node.get("spec") or {}) else []
-    return own + [found for each in node.values() for found in pod_labels(each)]
+    return [template["metadata"].get("labels", {}) for template in pod_templates(node)]
 
 
 def own_selectors(item: dict) -> list[dict]:

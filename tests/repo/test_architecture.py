@@ -1,4 +1,4 @@
-"""docs/architecture.md and docs/glossary.md name what a contributor looks for."""
+"""docs/architecture.md names what a contributor looks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from hack.paths import REPO
 
 ARCHITECTURE = (REPO / "docs/architecture.md").read_text()
-GLOSSARY = (REPO / "docs/glossary.md").read_text()
 SOURCES = ("worker/src/gpuworker", "generator/src")
 SECTION = ARCHITECTURE.partition("## Folders and their entry files")[2]
 
@@ -32,8 +31,3 @@ def test_every_folder_of_the_repository_is_named() -> None:
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert len(found) > 8
     assert [each for each in found if each[0] != "." and f"`{each}/" not in SECTION] == ["docs"]
-
-
-def test_no_term_is_defined_twice() -> None:
-    terms = re.findall(r"^\* \*\*(.+?)\*\*", GLOSSARY, re.MULTILINE)
-    assert len(terms) > 50 and len(terms) == len(set(terms))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hack import addons, cluster_mode, kind_cluster, preflight
+from hack import cluster_mode, kind_cluster, preflight
 from hack.cluster_mode import Mode
 from hack.paths import REPO, ToolError
 
@@ -123,50 +123,6 @@ def test_kind_creates_the_cluster_then_jobset_then_kueue(folder: Path, monkeypat
     assert "/source/charts/jobset" in run.commands[jobset]
     assert '--set-json=controllerManager.manager.image.tag="v1.2.3"' in run.commands[kueue]
     assert (folder / "ready").exists()
-
-
-def test_kind_keeps_a_complete_cluster_and_replaces_an_incomplete_one(folder: Path) -> None:
-    run = Recorder(clusters="gpu-charts\n", pods="pod/jobset-controller")
-    cluster = kind_cluster.KindCluster("docker", run)
-    cluster.up()  # kind lists it, but its installation did not end
-    assert run.index("delete", "cluster") < run.index("create", "cluster")
-    run.commands.clear()
-    cluster.up()
-    assert [command[-2:] for command in run.commands] == [["get", "clusters"]]
-
-
-def test_kind_builds_the_worker_image_on_the_cpu_base_and_loads_both_images(folder: Path) -> None:
-    run = Recorder()
-    cluster = kind_cluster.KindCluster("docker", run)
-    tags = cluster.images(tests=True)
-    cluster.load(tags)
-    base, worker, track = [command for command in run.commands if "build" in command]
-    assert f"BASE_IMAGE={base[base.index('--tag') + 1]}" in worker
-    assert worker[worker.index("--tag") + 1] == tags[0] and track[track.index("--tag") + 1] == tags[1]
-    assert "python3-torch" in run.inputs[0] and "use_libuv=False" in run.inputs[0]
-    assert f"FROM {tags[0]}" in run.inputs[2]
-    saved = [command[-1] for command in run.commands if "save" in command]
-    loaded = [command for command in run.commands if "image-archive" in command]
-    assert saved == tags and len(loaded) == len(tags)
-
-
-def test_the_demo_on_kind_builds_the_worker_image_only(folder: Path) -> None:
-    assert len(kind_cluster.KindCluster("docker", Recorder()).images(tests=False)) == 1
-
-
-def test_kind_without_a_container_runtime_is_refused() -> None:
-    with pytest.raises(ToolError, match="Docker or Podman"):
-        kind_cluster.needed(None)
-
-
-def test_kueue_is_not_installed_before_jobset_has_a_pod(monkeypatch) -> None:
-    run, clock = Recorder(), iter(range(0, 1000, 30))
-    monkeypatch.setattr(addons.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(addons.time, "sleep", lambda seconds: None)
-    charts = {"jobset": Path("j"), "kueue": Path("k")}
-    with pytest.raises(ToolError, match="JobSet"):
-        addons.install(charts, {"jobset": {}, "kueue": {}}, Path("c"), "helm", "kubectl", run)
-    assert not any("kueue" in command for command in run.commands)
 
 
 # Every address that the local cluster gives to a node, a pod or a Service, or configures a program with.

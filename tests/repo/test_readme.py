@@ -85,13 +85,6 @@ def test_every_documented_command_of_jobgen_has_the_options_that_it_shows(comman
     assert done.exit_code == 0, done.output
 
 
-def test_gpu_accept_renders_for_cpus_as_the_readme_states() -> None:
-    assert "--set device=cpu" in README and "--set gpusPerNode=8" in README
-    command = next(line for line in installs(REPO / "README.md") if "gpu-accept" in line)
-    done = rendered(f"{command} --set device=cpu", REPO)
-    assert done.returncode == 0 and "nvidia.com/gpu:" not in done.stdout
-
-
 def test_the_names_of_the_readme_are_rendered() -> None:
     accept, run, demo = (rendered(line, REPO).stdout for line in installs(REPO / "README.md"))
     (service,) = re.findall(r"kubectl port-forward service/(\S+) 8080:80", README)
@@ -103,23 +96,6 @@ def test_the_names_of_the_readme_are_rendered() -> None:
 def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     (version,) = {yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")}
     assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/clusters.md").read_text()
-
-
-def test_no_pod_gets_a_service_account_token() -> None:
-    for line in installs(REPO / "README.md"):
-        text = rendered(line, REPO).stdout
-        pods = len(re.findall(r"^\s+containers:$", text, re.MULTILINE))
-        assert pods == text.count("automountServiceAccountToken: false") > 0
-
-
-def test_what_is_said_of_tokens_is_true_of_every_value() -> None:
-    """Of the values of the charts one asks for a token, and every promise names it."""
-    command = f"{installs(REPO / 'README.md')[0]} --set fleet.listPods=true"
-    assert "automountServiceAccountToken: true" in rendered(command, REPO).stdout
-    for page in PAGES:
-        paragraphs = re.split(r"\n\s*\n|\n(?=[*-] )", page.read_text())
-        promises = [text for text in paragraphs if re.search(r"\b(no|without a|mounts a) service account token", text)]
-        assert [text for text in promises if "fleet.listPods" not in text] == [], page
 
 
 def test_the_readme_is_short_and_begins_with_a_command() -> None:

@@ -12,7 +12,7 @@ from hack.paths import REPO
 from tests.charts.test_charts_fabrics import DEVICES, FABRICS, pod
 from tests.helpers.object_rules import violations
 from tests.helpers.rendering import CHARTS, objects
-from tests.repo.test_readme import PAGES, README, as_rendered, installs, rendered
+from tests.repo.test_readme import README, installs, rendered
 
 SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text()) for chart in CHARTS}
 COMMANDS = {
@@ -63,20 +63,6 @@ def test_values_of_a_page_render_with_the_command_of_the_readme(page: Path, text
         accepted(f"{command} -f {tmp_path}/values.yaml")
 
 
-def test_a_claim_for_gpus_renders_in_the_two_other_charts_where_the_page_puts_it(tmp_path: Path) -> None:
-    (text,) = [text for _, text in BLOCKS if "gpuResourceName" in text]
-    claims = yaml.safe_load(text)["podTemplate"]["spec"]
-    (container,) = claims.pop("containers")
-    values = {"gpuResourceName": "", "podTemplate": {"spec": {**claims}}}
-    values["podTemplate"]["spec"]["initContainers"] = [{"name": "accept", **container}]
-    (tmp_path / "gpu-accept.yaml").write_text(yaml.dump(values))
-    task = {"podTemplate": {"spec": {**claims, "containers": [container]}}}
-    values = {"accelerators": {"resourceName": ""}, "tasks": {"trainer": task}}
-    (tmp_path / "job-group.yaml").write_text(yaml.dump(values))
-    for chart in ("gpu-accept", "job-group"):
-        accepted(f"{COMMANDS[chart]} -f {tmp_path}/{chart}.yaml")
-
-
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:
@@ -85,15 +71,6 @@ def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, ru
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"].items() >= {"cpu": 32, "memory": "256Gi"}.items()
     assert DEVICES.get(fabric, {}).items() <= resources["limits"].items()
-
-
-@pytest.mark.parametrize("fabric", FABRICS)
-def test_a_fabric_renders_with_every_run_that_a_page_shows(fabric: str) -> None:
-    shown = [(page, line) for page in PAGES for line in installs(page) if "charts/ddp-run " in line]
-    assert len(shown) > 5
-    for page, line in shown:
-        done = as_rendered(page, f"{line} -f {FABRICS[fabric]}")
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
 def test_a_fabric_caps_neither_memory_nor_cpus() -> None:

@@ -1,20 +1,14 @@
-"""Simulation of the bad-node search: share of faults found, false accusations, rounds and tests needed.
-
-python -m tests.scale.bad_node_search --nodes 512 --seeds 1000
-"""
+"""A simulated fabric with faults of nodes and links, in which the bad-node search looks for them."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import random
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
-from gpuworker.runtime.command_line import escape_output, first_line
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
 SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
@@ -94,39 +88,3 @@ def search(nodes: int, test: Callable[[Group], Seen], **options: float) -> tuple
 def _severity(dice: random.Random) -> float | str:
     """Remaining bandwidth of 5 % to 70 %, wrong data, or a timeout."""
     return dice.choice([dice.uniform(0.05, 0.7), dice.uniform(0.05, 0.7), WRONG, HUNG])
-
-
-def table(nodes: int, seeds: int) -> list[dict[str, object]]:
-    """One row per mix of faults: how often the findings were exact, and the rounds and tests needed."""
-    rows = []
-    for bad_nodes, bad_links in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (0, 1), (0, 3), (1, 1), (5, 2)]:
-        runs = []
-        for seed in range(seeds):
-            fabric = Fabric.draw(nodes, bad_nodes, bad_links, seed)
-            findings, rounds = search(nodes, fabric.test)
-            runs.append((fabric.is_named(findings), len(rounds), sum(map(len, rounds))))
-        named, rounds, tests = zip(*runs, strict=True)
-        rows.append({
-            "bad nodes": bad_nodes,
-            "bad links": bad_links,
-            "named exactly": f"{sum(named)} of {seeds}",
-            "rounds (median, most)": f"{statistics.median(rounds):g}, {max(rounds)}",
-            "tests (median, most)": f"{statistics.median(tests):g}, {max(tests)}",
-        })  # fmt: skip
-    return rows
-
-
-def main() -> None:
-    escape_output()
-    parser = argparse.ArgumentParser(prog="bad_node_search", description=first_line(__doc__))
-    parser.add_argument("--nodes", type=int, default=512)
-    parser.add_argument("--seeds", type=int, default=1000, help="random worlds for each mix of faults")
-    args = parser.parse_args()
-    rows = table(args.nodes, args.seeds)
-    print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
-    for row in rows:
-        print("| " + " | ".join(map(str, row.values())) + " |")
-
-
-if __name__ == "__main__":
-    main()

@@ -183,12 +183,3 @@ def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
         } == pods
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
-
-
-def test_a_group_too_large_for_a_jobset_is_refused_before_any_object_exists(space: Namespace) -> None:
-    chart = str(REPO / "charts/job-group")
-    command = ["helm", "install", "grp", chart, "-n", space.name, *space.cluster.helm_image(), "-f", "-"]
-    done = subprocess.run(command, input=json.dumps(values(400)), capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "layout: jobs" in done.stderr
-    assert bound(space) == (0, 0)
