@@ -1,50 +1,61 @@
 {{/* Environment of the task. Its variables and Secrets win over those of its podTemplate, and these
 over the chart's. */}}
 {{- define "job-group.env" -}}
+{{- include "job-group.environment" (dict "root" .root "own" .task.podTemplate
+  "set" (include "job-group.variables" . | fromYaml)
+  "env" (include "job-group.taskEnv" . | fromJson)) }}
+{{- end }}
+
+{{/* Variables that the chart sets in a task, as a YAML map. */}}
+{{- define "job-group.variables" -}}
 {{- $values := .root.Values }}
 {{- $task := .task }}
 {{- $nodes := $task.numNodes | default 1 | int }}
 {{- $grace := include "job-group.grace" . | int64 }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
+{{- $jobset := eq $values.layout "jobset" }}
 {{- $primary := or (not $values.primaryTasks) (has .name $values.primaryTasks) }}
-{{- /* A task of one node starts again in its own container; one of several nodes with the whole
-group, by the JobSet. */}}
-{{- $recovery := $task.recovery | default dict }}
-{{- $endLast := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset")
-  (or (eq $nodes 1) (not $task.recovery)) -}}
-{{- $set := merge (include "job-group.runEnv" . | fromYaml) (dict
-  "HOME" "/group/home"
-  "NNODES" $nodes "NODE_RANK" .rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
-  "MASTER_ADDR" (printf "%s-0.%s" .name (include "job-group.domain" .root))
-  "MASTER_PORT" (include "job-group.contract" .root | fromJson).ports.rendezvous
-  "SKYPILOT_JOBGROUP_NAME" $values.name
-  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .name)) }}
-{{- $launcher := printf "--join-timeout=%d --grace-period=%d"
-  ($values.barrier.timeoutSeconds | int64) (max 1 (sub $grace 10)) }}
-{{- $settings := dict
-  "GPU_CHARTS_HOST" (printf "%s-%s" .name .rank)
-  "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
-  "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
-  "GPU_CHARTS_END_LAST" (ternary "yes" "" $endLast)
-  "GPU_CHARTS_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
-  "GPU_CHARTS_GRACE_S" (max 1 (sub $grace 3))
-  "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
-  "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
-  "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" .) "ddp-launch"))
-  "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
+{{- $recovery := $task.recovery | default dict -}}
+{{ include "job-group.runEnv" . }}
+HOME: /group/home
+NNODES: {{ $nodes | quote }}
+NODE_RANK: {{ .rank | quote }}
+NPROC_PER_NODE: {{ max 1 $gpus | quote }}
+NUM_GPUS_PER_NODE: {{ $gpus | quote }}
+MASTER_ADDR: {{ .name }}-0.{{ include "job-group.domain" .root }}
+MASTER_PORT: {{ (include "job-group.contract" .root | fromJson).ports.rendezvous | quote }}
+SKYPILOT_JOBGROUP_NAME: {{ $values.name | quote }}
+SKYPILOT_TASK_ID: {{ .id }}_{{ .name }}
+GPU_CHARTS_HOST: {{ .name }}-{{ .rank }}
+GPU_CHARTS_DELAY_S: {{ $task.terminationDelaySeconds | default 0 | int64 | quote }}
+GPU_CHARTS_GRACE_S: {{ max 1 (sub $grace 3) | quote }}
+GPU_CHARTS_MAX_RESTARTS: {{ $recovery.maxRestartsOnErrors | default 0 | int64 | quote }}
+{{- with $recovery.recoverOnExitCodes }}
+GPU_CHARTS_RECOVER_CODES: {{ join " " . | quote }}
+{{- end }}
+{{- if $values.interConnection }}
+GPU_CHARTS_AGENT: "yes"
+{{- end }}
+{{- if and $jobset (not $primary) }}
+GPU_CHARTS_MAY_FAIL: "yes"
+{{- end }}
+{{- if eq $nodes 1 }}
+# It starts again in its own container; a task of several nodes with the group, by the JobSet.
+GPU_CHARTS_IN_PLACE: "yes"
+{{- end }}
+{{- $alone := or (eq $nodes 1) (not $task.recovery) }}
+{{- if and $primary $jobset $alone (eq $values.onFailure "continue") }}
+GPU_CHARTS_END_LAST: "yes"
+{{- end }}
 {{- if eq (include "job-group.launcher" .) "ddp-launch" }}
-{{- $settings = merge $settings (include "job-group.keyVariable" .root | fromYaml) }}
+GPU_CHARTS_LAUNCHER: --join-timeout={{ int64 $values.barrier.timeoutSeconds }} --grace-period={{
+  max 1 (sub $grace 10) }}
+{{ include "job-group.keyVariable" .root }}
 {{- end }}
-{{- if and $values.kueue.queueName (eq $values.layout "jobs") }}
-{{- $_ := set $settings "GPU_CHARTS_QUEUE" $values.kueue.queueName }}
-{{- $_ := set $settings "GPU_CHARTS_HELD" (dict "valueFrom"
-  (dict "fieldRef" (dict "fieldPath" "metadata.labels['kueue.x-k8s.io/managed']"))) }}
+{{- if and $values.kueue.queueName (not $jobset) }}
+GPU_CHARTS_QUEUE: {{ $values.kueue.queueName | quote }}
+GPU_CHARTS_HELD: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['kueue.x-k8s.io/managed']"}}}
 {{- end }}
-{{- range $name, $value := $settings }}
-{{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
-{{- end }}
-{{- include "job-group.environment" (dict "root" .root "set" $set "env"
-  (include "job-group.taskEnv" . | fromJson) "own" $task.podTemplate) }}
 {{- end }}
 
 {{/* The task's own variables and those of its Secrets; JSON, which any text survives. */}}
