@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from hack import test_cluster
@@ -30,12 +30,20 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def results(report: Path) -> list[dict]:
+    """Row, title and note of every test in a JUnit report, and whether it passed."""
+    tests = ElementTree.parse(report).iter("testcase")
+    found = [(test, {each.get("name"): each.get("value") for each in test.iter("property")}) for test in tests]
+    failed = [test for test, _ in found if test.find("failure") is not None or test.find("error") is not None]
+    return [{**row, "passed": test not in failed} for test, row in found if row]
+
+
 def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "rows.json"
-        command = ["python", "-m", "pytest", "-q", "-n", "4", "-m", "row", "tests/e2e", f"--plan-results={results}"]
+        report = Path(folder) / "report.xml"
+        command = ["python", "-m", "pytest", "-q", "-n", "4", "-m", "row", "tests/e2e", f"--junitxml={report}"]
         subprocess.run(command, cwd=REPO, env=test_cluster.prepare())
-        rows = json.loads(results.read_text())
+        rows = results(report)
     if not rows:
         raise ToolError("no row of the plan was run")
     before, rest = PAGE.read_text().split(MARKS[0])
