@@ -45,12 +45,10 @@ def steps(device: str, gpus: int) -> list[Step]:
 
 def first_part(device: str, gpus: int) -> list[Step]:
     """Seven minutes: what the figures and limits of the tests rest on."""
-    one = ("compute", "memory")
     return [
         Step("machine", ("-m", "hack.gpu.machine", "{folder}"), judges.reported, 8),
         *(accept(f"quick-{number}", "quick", device, gpus, 50) for number in (1, 2, 3)),
         accept("burn-in", "burn-in", device, gpus, 180, ("compute", "memory")),
-        accept("beside-another", "quick", device, gpus, 60, one, judges.any_verdict, busy=True),
     ]
 
 
@@ -72,17 +70,12 @@ def rest(device: str, gpus: int) -> list[Step]:
     return [step for step in more if step.name not in known]
 
 
-def accept(
-    name: str, level: str, device: str, gpus: int, seconds: float, checks: tuple[str, ...] = (),
-    judge=judges.accepted, busy: bool = False,
-) -> Step:  # fmt: skip
-    """`busy`: beside a program that holds 30 GiB of the GPU and computes all the time."""
+def accept(name: str, level: str, device: str, gpus: int, seconds: float, checks: tuple[str, ...] = ()) -> Step:
     options = ["--level", level, "--report-dir", "{folder}", "--run-id", name]
     options += ["--burn-in-seconds", str(seconds - 60)] if level == "burn-in" else []
     for check in checks:
         options += ["--check", check]
-    beside = ("-m", "hack.gpu.beside", device) if busy else ()
-    return Step(f"accept-{name}", (*beside, *ACCEPT, *node(device, gpus), *options), judge, seconds)
+    return Step(f"accept-{name}", (*ACCEPT, *node(device, gpus), *options), judges.accepted, seconds)
 
 
 def node(device: str, gpus: int) -> tuple[str, ...]:
