@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from hack import test_cluster
-from hack.paths import REPO, ToolError, main
+from hack.paths import REPO, ToolError, between, main
 
 PAGE = REPO / "tests/e2e/TEST_PLAN.md"
 MARKS = ("<!-- plan-results: written by `make plan-table` -->", "<!-- end of plan-results -->")
@@ -46,9 +46,7 @@ def run() -> None:
         rows = results(report)
     if not rows:
         raise ToolError("no row of the plan was run")
-    before, rest = PAGE.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}")
+    PAGE.write_text(between(PAGE.read_text(), *MARKS, f"\n{table(rows)}\n"))
     failed = sorted({row["row"] for row in rows if not row["passed"]})
     if failed:
         raise ToolError(f"rows that failed: {', '.join(failed)}")
