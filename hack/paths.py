@@ -71,6 +71,12 @@ def unmount_below(folder: Path) -> None:
             run("umount", point)
 
 
+def between(text: str, first: str, last: str, new: str) -> str:
+    """The text with other content between two marks."""
+    before, rest = text.split(first)
+    return f"{before}{first}{new}{last}{rest.split(last)[1]}"
+
+
 def main(entry) -> None:
     """Run a tool's entry point; turn ToolError into one message and exit code 1."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hack.gen.contract_files import SOURCE, contract
+from hack.paths import between
 
 NAMES = ("FAILED", "USAGE", "NODE_LOST", "SAVED", "STOPPED")  # those that the script uses
 FIRST, LAST = f"# Exit codes. {SOURCE}\n", "# End of the generated lines.\n"
@@ -10,7 +11,5 @@ FIRST, LAST = f"# Exit codes. {SOURCE}\n", "# End of the generated lines.\n"
 
 def updated(script: str) -> str:
     """The script with its generated lines replaced."""
-    before, _, rest = script.partition(FIRST)
-    _, _, after = rest.partition(LAST)
     codes = "".join(f"{name}={contract.ExitCode[name]:d}\n" for name in NAMES)
-    return f"{before}{FIRST}{codes}{LAST}{after}"
+    return between(script, FIRST, LAST, codes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hack.paths import REPO
+from hack.paths import REPO, between
 
 sys.path.insert(0, str(REPO / "worker/src"))
 from gpuworker.launch.failure_causes import CAUSES
@@ -16,7 +16,5 @@ HEAD = "| exit code | cause | meaning | remedy |\n|---|---|---|---|\n"
 
 def updated(page: str) -> str:
     """The page with its table replaced."""
-    before, _, rest = page.partition(FIRST)
-    _, _, after = rest.partition(LAST)
     rows = "".join(f"| {int(each.code)} | `{each.key}` | {each.meaning} | {each.remedy} |\n" for each in CAUSES)
-    return f"{before}{FIRST}{HEAD}{rows}{LAST}{after}"
+    return between(page, FIRST, LAST, HEAD + rows)

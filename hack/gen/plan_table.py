@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from hack import test_cluster
-from hack.paths import REPO, ToolError, main
+from hack.paths import REPO, ToolError, between, main
 
 PAGE = REPO / "tests/e2e/TEST_PLAN.md"
 MARKS = ("<!-- plan-results: written by `make plan-table` -->", "<!-- end of plan-results -->")
@@ -30,17 +30,23 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def results(report: Path) -> list[dict]:
+    """Row, title and note of every test in a JUnit report, and whether it passed."""
+    tests = ElementTree.parse(report).iter("testcase")
+    found = [(test, {each.get("name"): each.get("value") for each in test.iter("property")}) for test in tests]
+    failed = [test for test, _ in found if test.find("failure") is not None or test.find("error") is not None]
+    return [{**row, "passed": test not in failed} for test, row in found if row]
+
+
 def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "rows.json"
-        command = ["python", "-m", "pytest", "-q", "-n", "4", "-m", "row", "tests/e2e", f"--plan-results={results}"]
+        report = Path(folder) / "report.xml"
+        command = ["python", "-m", "pytest", "-q", "-n", "4", "-m", "row", "tests/e2e", f"--junitxml={report}"]
         subprocess.run(command, cwd=REPO, env=test_cluster.prepare())
-        rows = json.loads(results.read_text())
+        rows = results(report)
     if not rows:
         raise ToolError("no row of the plan was run")
-    before, rest = PAGE.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}")
+    PAGE.write_text(between(PAGE.read_text(), *MARKS, f"\n{table(rows)}\n"))
     failed = sorted({row["row"] for row in rows if not row["passed"]})
     if failed:
         raise ToolError(f"rows that failed: {', '.join(failed)}")

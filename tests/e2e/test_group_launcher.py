@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.helpers.group_pods import LAYOUTS, exit_code, jobset_ends, output, rank, wait_for_output
+from tests.helpers.group_pods import LAYOUTS, exit_code, output, rank, wait_for_output
 from tests.helpers.kube import Namespace, by_host, phases, wait_until
 
 PROGRAM = """
@@ -63,11 +63,6 @@ def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
         assert exit_code(pods[host]) == 1
         message = pods[host]["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
         assert "(program-failed)" in message and "rank 1 of node 1" in message and "exit code 9" in message
-
-
-def test_the_group_fails_with_its_task(namespace: Namespace) -> None:
-    install(namespace, "jobset", fault="exit")
-    assert jobset_ends(namespace) == "Failed"
 
 
 def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespace) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.rendering import pod_templates
 
 JOIN_TIMEOUT_S = 25
 HEARTBEAT_TIMEOUT_S = 15
@@ -82,7 +83,8 @@ def start(
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
     rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
     objects = [item for item in yaml.safe_load_all(rendered) if item and not is_hook(item)]
-    pod = next(pod for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer")
+    specs = [template["spec"] for template in pod_templates(objects)]
+    pod = next(spec for spec in specs if spec["containers"][0]["name"] == "trainer")
     container = pod["containers"][0]
     write = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n" if program else ""
     script = f'{write}{before}\nexec {" ".join(container["command"])} "$@"'
@@ -94,13 +96,6 @@ def start(
 
 def is_hook(item: dict) -> bool:
     return "helm.sh/hook" in item["metadata"].get("annotations", {})
-
-
-def pod_specs(node: object) -> list[dict]:
-    if isinstance(node, dict):
-        found = [node] if "containers" in node else []
-        return found + [spec for value in node.values() for spec in pod_specs(value)]
-    return [spec for value in node for spec in pod_specs(value)] if isinstance(node, list) else []
 
 
 def node_pods(space: Namespace) -> list[dict]:

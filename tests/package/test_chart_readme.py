@@ -39,9 +39,3 @@ def test_the_listed_images_are_those_of_the_chart() -> None:
     values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
     (image,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
     assert image["image"] == values["rendezvous"]["etcd"]["image"]
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_annotations_that_hold_yaml_are_lists(chart: str) -> None:
-    annotations = yaml.safe_load((REPO / f"charts/{chart}/Chart.yaml").read_text())["annotations"]
-    assert {"artifacthub.io/license", "artifacthub.io/prerelease"} <= set(annotations)

@@ -21,7 +21,6 @@ MARK = "not run"
 # Pages of which every command runs on a cluster: in tests/e2e (readme_commands, examples), tests/gitops and tests/flux.
 EXAMPLES = ("rl", "train-eval", "service-clients", "parameter-sweep")
 ON_A_CLUSTER = {"README.md", "docs/gitops.md", *(f"values-examples/{name}/README.md" for name in EXAMPLES)}
-PROGRAMS = ("kubectl", "helm", "jobgen", "pip", "docker", "make", "export", "accept-", "ddp-launch", "python")
 
 
 def name(page: Path) -> str:
@@ -98,10 +97,3 @@ def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
     """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it names exists."""
     found = [each for owner, block in BLOCKS if owner == page for each in fates(page, block)]
     assert [command for command, what in found if what == "neither"] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_block_of_commands_is_marked_as_sh(page: Path) -> None:
-    """Other tests look at blocks of sh only."""
-    others = [text for kind, text in BLOCK.findall(page.read_text()) if kind in ("", "bash", "shell", "console")]
-    assert [text for text in others if re.match(rf"(?:\$ )?(?:{'|'.join(PROGRAMS)})", text)] == []

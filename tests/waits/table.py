@@ -6,6 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from hack.paths import between
+
 
 def ended(command: list[str], limit_s: int) -> str:
     """How a command ended: `0, 31 s`."""
@@ -30,5 +32,4 @@ def table(found: dict[str, dict[str, str]]) -> str:
 def put(page: Path, name: str, text: str) -> None:
     """Replace what stands between the marks of this name."""
     first, last = f"<!-- {name}: written by `make wait-table` -->", f"<!-- end of {name} -->"
-    before, rest = page.read_text().split(first)
-    page.write_text(f"{before}{first}\n{text}\n{last}{rest.split(last)[1]}")
+    page.write_text(between(page.read_text(), first, last, f"\n{text}\n"))
