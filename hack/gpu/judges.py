@@ -31,6 +31,12 @@ def judged_report(folder: Path) -> Judged:
     return judge(report, report.requested)
 
 
+def any_verdict(folder: Path, code: int) -> Judgement:
+    """A report of accept-node with any verdict: what it is, is the result."""
+    judged = accepted(folder, code)
+    return Judgement(OK, judged.why, judged.figures)
+
+
 def found(check: str, kind: str, named: bool) -> Callable[[Path, int], Judgement]:
     """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by its own kind.
 

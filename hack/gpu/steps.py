@@ -45,18 +45,24 @@ def steps(device: str, gpus: int) -> list[Step]:
 
 def first_part(device: str, gpus: int) -> list[Step]:
     """Seven minutes: what the figures and limits of the tests rest on."""
+    one = ("compute", "memory")
     return [
         Step("machine", ("-m", "hack.gpu.machine", "{folder}"), judges.reported, 8),
         *(accept(f"quick-{number}", "quick", device, gpus, 50) for number in (1, 2, 3)),
-        accept("burn-in", "burn-in", device, gpus, 180, ("compute", "memory")),
+        measure("steady", device, 110),
+        measure("memory", device, 70),
+        accept("beside-another", "quick", device, gpus, 60, one, judges.any_verdict, busy=True),
     ]
 
 
 def second_part(device: str, gpus: int) -> list[Step]:
-    """Seven minutes: the launcher with NCCL, the fault that takes longest, the full level."""
+    """Seven minutes: the launcher with NCCL, the time of a prolog, the faults not found before, the full level."""
     ranks = max(1, gpus)
     late = [step for step in faults(device, gpus) if step.name in ("fault-slow-gpu",)]
     return [
+        measure("xid", device, 20),
+        measure("prolog", device, 12, "prolog-cold"),
+        measure("prolog", device, 12, "prolog-warm"),
         *launches(device, ranks),
         *late,
         accept("full", "full", device, gpus, 180, ("compute", "memory", "repeatability")),
@@ -70,12 +76,24 @@ def rest(device: str, gpus: int) -> list[Step]:
     return [step for step in more if step.name not in known]
 
 
-def accept(name: str, level: str, device: str, gpus: int, seconds: float, checks: tuple[str, ...] = ()) -> Step:
+def measure(what: str, device: str, seconds: float, name: str = "") -> Step:
+    sizes = ("--size", "8192") if device == "cuda" else ("--size", "256", "--seconds", "1")
+    arguments = ("-m", "hack.gpu.measure", what, "--device", device, "--folder", "{folder}", *sizes)
+    if name and device == "cuda":
+        arguments = (*arguments, "--seconds", "8")
+    return Step(name or f"measure-{what}", arguments, judges.reported, seconds)
+
+
+def accept(
+    name: str, level: str, device: str, gpus: int, seconds: float, checks: tuple[str, ...] = (),
+    judge=judges.accepted, busy: bool = False,
+) -> Step:  # fmt: skip
+    """`busy`: beside a program that holds 30 GiB of the GPU and computes all the time."""
     options = ["--level", level, "--report-dir", "{folder}", "--run-id", name]
-    options += ["--burn-in-seconds", str(seconds - 60)] if level == "burn-in" else []
     for check in checks:
         options += ["--check", check]
-    return Step(f"accept-{name}", (*ACCEPT, *node(device, gpus), *options), judges.accepted, seconds)
+    beside = ("-m", "hack.gpu.beside", device) if busy else ()
+    return Step(f"accept-{name}", (*beside, *ACCEPT, *node(device, gpus), *options), judge, seconds)
 
 
 def node(device: str, gpus: int) -> tuple[str, ...]:

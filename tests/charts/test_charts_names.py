@@ -21,13 +21,20 @@ GROUP = {
     "files": {"code": {"train.py": {"text": "a"}}},
     "tasks": {
         "buffer": {"run": "true", "podTemplate": {"spec": {"containers": [{"readinessProbe": {"exec": {}}}]}}},
-        "trainer": {"numNodes": 2, "run": "torchrun train.py", "env": {"EPOCHS": "3"}, "secrets": ["TOKEN"]},
+        "trainer": {
+            "accelerator": {"types": ["H100"], "count": 8},
+            "numNodes": 2,
+            "run": "torchrun train.py",
+            "env": {"EPOCHS": "3"},
+            "secrets": ["TOKEN"],
+        },
     },
 }
 BASE = {
     "jobset": ("job-group", GROUP),
     "jobs": ("job-group", {**GROUP, "layout": "jobs"}),
     "ddp-run": ("ddp-run", {"nodes": 2}),
+    "gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2}),
 }
 ANOTHER_GROUP = [
     'tasks.trainer.run="torchrun other.py"',
@@ -36,6 +43,7 @@ ANOTHER_GROUP = [
     "tasks.trainer.numNodes=3",
     'tasks.trainer.image="registry.example.com/other:1"',
     'tasks.trainer.accelerator={"types": ["H100"], "count": 1}',
+    'accelerators.resourceName="example.com/gpu"',
     'tasks.trainer.secrets=["OTHER"]',
     'tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]',
     'tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]',
@@ -83,7 +91,9 @@ CHANGES = [
 ]
 SAME = [
     ("jobset", 'accelerators.types.OTHER={"label": ["x"]}'),  # of a GPU that no task asks for
-    ("jobset", 'accelerators.resourceName="example.com/gpu"'),
+    ("ddp-run", "procsPerNode=1"),  # as it is
+    ("ddp-run", "volumes.models.readOnly=false"),  # of no claim
+    ("ddp-run", 'commonAnnotations={"a": "b"}'),
     ("ddp-run", 'image.digest=""'),  # as before
     ("ddp-run", "networkPolicy.enabled=false"),
     ("ddp-run", "ttlSecondsAfterFinished=5"),
@@ -107,7 +117,9 @@ def render(base: str, *options: str, chart: Path | None = None, release: str = "
     name, values = BASE[base]
     done = template("helm", chart or name, json.dumps(values).encode(), *options, release=release)
     assert done.returncode == 0, done.stderr.decode()
-    found = [item for item in objects(done.stdout.decode()) if item["kind"] not in ("Service", "NetworkPolicy")]
+    others = ("Service", "NetworkPolicy", "Deployment")
+    found = [item for item in objects(done.stdout.decode()) if item["kind"] not in others]
+    found = [item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
     fields = ("spec", "data", "binaryData")
     found = [item for item in found if "-programs-" not in item["metadata"]["name"]]
     return {f"{item['kind']}/{item['metadata']['name']}": [item.get(field) for field in fields] for item in found}
@@ -132,9 +144,13 @@ def next_version(chart: Path) -> None:
     for script in (chart / "files").glob("*.sh"):
         script.write_text(f"{script.read_text()}# new\n")
     values = yaml.safe_load((chart / "values.yaml").read_text())
-    values |= {"terminationGracePeriodSeconds": 99, "new": {"value": 1}, "image": {**values["image"], "new": "x"}}
+    values |= {"sharedMemory": {"sizeLimit": "3Gi"}, "new": {"value": 1}, "image": {**values["image"], "new": "x"}}
     (chart / "values.yaml").write_text(yaml.safe_dump(values))
     (chart / "templates/_defaults.tpl").write_text(value_keys.defaults(chart))
+    for table in chart.glob("files/gpu-types.yaml"):
+        rows = yaml.safe_load(table.read_text())
+        rows["nvidia.com/gpu.product"]["H100"].append("NVIDIA-H100-NEW")
+        table.write_text(yaml.safe_dump(rows))
     schema = json.loads((chart / "values.schema.json").read_text())
     for place in (schema, schema["properties"]["image"], schema["definitions"].get("image", {})):
         place.get("properties", {})["new"] = {}

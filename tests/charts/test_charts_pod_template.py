@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hack.gen import pod_schema
 from tests.charts.test_charts_kubernetes_schemas import kubeconform
 from tests.helpers.rendering import CHARTS, HELMS, objects, pod_templates, template
 
@@ -111,3 +112,26 @@ def test_a_variable_that_follows_takes_the_value_of_the_pod_template() -> None:
     own = {"spec": {"containers": [{"env": [{"name": "USER", "value": "me"}]}]}}
     env = {each["name"]: each.get("value") for each in pod("ddp-run", own)["spec"]["containers"][0]["env"]}
     assert env["USER"] == env["LOGNAME"] == "me"
+
+
+# A list of a pod, and an entry that the user adds.
+ENTRIES = {
+    "env": {"name": "NEW", "value": "x"},
+    "ports": {"containerPort": 7777},
+    "volumeMounts": {"name": "new", "mountPath": "/new"},
+}
+
+
+@pytest.mark.parametrize("field", ENTRIES)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field: str) -> None:
+    """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
+    keys = pod_schema.merge_keys()[field]
+    before = pod(chart, {})["spec"]["containers"][0].get(field, [])
+    free = [each for each in before if field != "env" or each["name"] == "USER"]  # others are the chart's alone
+    for ours in [*free[:1], ENTRIES[field]]:
+        mine = {"protocol": "TCP", **ENTRIES[field], **{key: ours[key] for key in keys if key in ours}}
+        mine = mine if field == "ports" else {key: mine[key] for key in mine if key != "protocol"}
+        after = pod(chart, {"spec": {"containers": [{field: [mine]}]}})["spec"]["containers"][0][field]
+        ids = [tuple(each.get(key, "TCP") for key in keys) for each in after]
+        assert len(ids) == len(set(ids)) and mine in after

@@ -21,7 +21,7 @@ def reader(namespace: Namespace, tmp_path: Path) -> Reader:
     found = Reader(tmp_path / "reader", texts, HELM_NAMESPACE=namespace.name)
     commands = found.here / "bin"
     (commands / "kubectl-runs").write_text(
-        f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m kubectl_runs.cli "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m kubectl_runs "$@"\n'
     )
     (commands / "kubectl-runs").chmod(0o755)
     config = namespace.cluster.kubectl("config", "view", "--raw", "--minify", "--flatten")

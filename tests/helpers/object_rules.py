@@ -9,7 +9,7 @@ LABEL = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN = rf"{DNS}(\.{DNS})*"
 KEY = rf"({SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
-QUANTITY = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[mkMGTPE])?"
+QUANTITY = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[mkMGTPE]|[eE][0-9]+)?"
 # Field -> pattern of its text.
 TEXTS = {
     **dict.fromkeys(("claimName", "secretName", "priorityClassName", "runtimeClassName"), SUBDOMAIN),

@@ -130,6 +130,8 @@ class Values:
             values |= {"name": values["name"] or "rl", "tasks": values["tasks"] or {"t": {"run": "true"}}}
             if self.rng.random() < 0.8:
                 mend(values)
+        if self.root["properties"]["podTemplate"]["$ref"].endswith("runTemplate"):  # the chart has a value for it
+            (values.get("podTemplate", {}).get("spec") or {}).pop("terminationGracePeriodSeconds", None)
         for name, known in NAMES.items():
             if values.get(name) and self.rng.random() < 0.8:
                 values[name] = {known: next(iter(values[name].values()))}
@@ -218,7 +220,11 @@ def mend(group: dict) -> None:
         if "secrets" in task:
             group["secretName"] = "s"
             task["secrets"] = [name for name in task["secrets"] if name not in task.get("env", {})]
-        task["fileMounts"] = [{**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets]
+        if "volumes" in task:  # the check Job refuses two at one place
+            task["volumes"] = [*{each["mountPath"]: each for each in task["volumes"]}.values()]
+        mounts = {each["mountPath"]: {**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets}
+        used = {each["mountPath"] for each in task.get("volumes", [])}
+        task["fileMounts"] = [each for place, each in mounts.items() if place not in used]
         for each in task["fileMounts"]:
             each.pop("subPath", None)
         if "files" in task.get("workdir", {}):

@@ -66,6 +66,46 @@ def test_one_chart_twice_by_two_aliases_is_two_runs(tmp_path: Path) -> None:
     assert all(name.startswith(("test-first", "test-second")) for _, name in names)
 
 
+@pytest.mark.parametrize("helm", HELMS)
+def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str) -> None:
+    aliases = {f"{chart}-{side}": chart for chart in CHARTS for side in ("left", "right")}
+    for chart in CHARTS:
+        shutil.copytree(REPO / "charts" / chart, tmp_path / "charts" / chart)
+    dependencies = [{"name": chart, "version": "*", "alias": alias, "condition": f"{alias}.enabled"}
+                    for alias, chart in aliases.items()]  # fmt: skip
+    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(about))
+    values = {alias: values_of(EXAMPLES[chart]) for alias, chart in aliases.items()}
+    for alias in ("job-group-left", "job-group-right"):
+        values[alias]["name"] = alias[-5:].strip("-")
+    off = {alias: {"enabled": False} for alias in aliases}
+    parts = {alias: rendered(helm, tmp_path, off | {alias: values[alias] | {"enabled": True}}) for alias in aliases}
+    together = rendered(helm, tmp_path, values)
+    assert len(together) == sum(map(len, parts.values())) == 2 * sum(len(alone(helm, chart)) for chart in CHARTS)
+    pods = {alias: [pod for each in found.values() for pod in pod_labels(each)] for alias, found in parts.items()}
+    for alias, found in parts.items():
+        selectors = [each for item in found.values() for each in own_selectors(item)]
+        foreign = [pod for other in aliases if other != alias for pod in pods[other]]
+        assert selectors and not [pod for one in selectors for pod in foreign if one.items() <= pod.items()], alias
+
+
+def test_openshift_gives_the_user_also_to_a_dependency(umbrella: Path) -> None:
+    """null in the values of a parent removes no default of a dependency."""
+    world = {"global": {"compatibility": {"openshift": {"adaptSecurityContext": "force"}}}}
+    values = {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS} | world
+    contexts = [each for item in rendered("helm", umbrella, values).values() for each in pod_contexts(item)]
+    assert len(contexts) > len(CHARTS)
+    assert not [each for each in contexts if {"runAsUser", "runAsGroup", "fsGroup"} & set(each)]
+    assert all(each["runAsNonRoot"] for each in contexts)
+
+
+def pod_contexts(node: object) -> list[dict]:
+    """Security contexts of every pod in an object."""
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = [node["securityContext"]] if isinstance(node, dict) and "containers" in node else []
+    return own + [found for each in below for found in pod_contexts(each)]
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_chart_alone_is_never_disabled(chart: str) -> None:
     """Alone, nothing reads `enabled`: a false that has no effect would mislead."""

@@ -1,15 +1,17 @@
 {{/*
-Templates that all charts share: charts/shared/_common.tpl. `make generate` writes a copy into each chart with the
-chart's name in place of CHART, so that charts of different versions can be subcharts of one chart. (A library chart
-would have to be fetched before `helm template` works.)
+Templates that all charts share: charts/shared/_common.tpl. `make generate` writes a copy into each
+chart with the chart's name in place of CHART, so that charts of different versions can be subcharts
+of one chart. (A library chart would have to be fetched before `helm template` works.)
 */}}
 
-{{/* Labels of an object. Never put them into a pod template of a Job: the chart's version would make it immutable. */}}
+{{/* Labels of an object. Never put them into a pod template of a Job: the chart's version would
+make it immutable. */}}
 {{- define "ddp-run.labels" -}}
 {{ include "ddp-run.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 |
+  trimSuffix "-" }}
 {{- include "ddp-run.commonLabels" . }}
 {{- end }}
 
@@ -31,7 +33,8 @@ labels:
   {{- merge (fromYaml .labels) ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
 {{- $run := dict }}
 {{- if .kind }}{{ $run = include "ddp-run.runAnnotations" . | fromYaml }}{{ end }}
-{{- with merge $run ($values.workloadAnnotations | default dict) ($values.commonAnnotations | default dict) }}
+{{- with merge $run ($values.workloadAnnotations | default dict)
+  ($values.commonAnnotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -44,7 +47,8 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Labels of a pod without a podTemplate of the user, which a service mesh leaves alone, as it does the other pods. */}}
+{{/* Labels of a pod without a podTemplate of the user, which a service mesh leaves alone, as it
+does the other pods. */}}
 {{- define "ddp-run.helperLabels" -}}
 {{- if not (hasKey .Values.commonLabels "sidecar.istio.io/inject") }}
 sidecar.istio.io/inject: "false"
@@ -62,7 +66,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 ((\[[0-9a-fA-F:]+\]|[a-zA-Z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*
 {{- end }}
 
-{{/* Refuse values for the first reason that holds; call with reasons, each a list of condition and message. */}}
+{{/* Refuse values for the first reason that holds; call with reasons, each a list of condition and
+message. */}}
 {{- define "ddp-run.refuse" -}}
 {{- range . }}{{ if first . }}{{ fail (printf "\n\n%s\n" (last .)) }}{{ end }}{{ end -}}
 {{- end }}
@@ -73,15 +78,15 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $value := $.Values -}}
 {{- range splitList "." $path }}{{ $value = index ($value | default dict) . }}{{ end -}}
 {{- if kindIs "invalid" $value -}}
-{{- fail (printf "\n\n%s: the key has no value. Remove the key.\n" $path) -}}
+{{- fail (printf "\n\n%s: the key has no value. Remove it, or upgrade with --reset-then-reuse-values.\n" $path) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
 
 {{/*
-Resources of a container with its devices, a map of resource name to value and count; call with resources, devices and
-path. A device without a name comes from elsewhere, such as a claim. A fraction is text, because JobSet accepts no other
-numbers than whole ones.
+Resources of a container with its devices, a map of resource name to value and count; call with
+resources, devices and path. A device without a name comes from elsewhere, such as a claim. A
+fraction is text, because JobSet accepts no other numbers than whole ones.
 */}}
 {{- define "ddp-run.resources" -}}
 {{- $all := dict -}}
@@ -89,25 +94,29 @@ numbers than whole ones.
 {{- $own := dict -}}
 {{- range $name, $amount := $amounts -}}
 {{- if hasKey $.devices $name -}}
-{{- fail (printf "\n\n%s.%s: the number of %s is a value of its own: set %s.\n" $.path $kind $name (get $.devices $name | first)) -}}
+{{- fail (printf "\n\n%s.%s: the number of %s is a value of its own: set %s.\n" $.path $kind $name
+  (get $.devices $name | first)) -}}
 {{- end -}}
-{{- $whole := kindIs "string" $amount | ternary false (eq (toString $amount) (floor $amount | toString)) -}}
+{{- $whole := kindIs "string" $amount | ternary false
+  (eq (toString $amount) (floor $amount | toString)) -}}
 {{- $_ := set $own $name ($whole | ternary (int64 $amount) (toString $amount)) -}}
 {{- end -}}
 {{- $_ := set $all $kind $own -}}
 {{- end -}}
 {{- range $name, $device := .devices -}}
 {{- $count := last $device | int -}}
-{{- if and $name $count }}{{ $_ := set $all "limits" (merge (dict $name $count) ($all.limits | default dict)) }}{{ end -}}
+{{- if and $name $count }}
+{{- $_ := set $all "limits" (merge (dict $name $count) ($all.limits | default dict)) }}
+{{- end -}}
 {{- end -}}
 {{- $all | empty | ternary "" (toYaml $all) -}}
 {{- end }}
 
 {{/*
-Environment of a user's program: what the chart sets, with the user's variables over it. Call with root, set and env,
-maps of NAME to text, or to a map such as {valueFrom: …}, and own, the podTemplate with more variables of the user, if any:
-as in SkyPilot, env wins over these.
-Variables that have the value of another one follow it.
+Environment of a user's program: what the chart sets, with the user's variables over it. Call with
+root, set and env, maps of NAME to text, or to a map such as {valueFrom: …}, and own, the
+podTemplate with more variables of the user, if any: as in SkyPilot, env wins over these. Variables
+that have the value of another one follow it.
 */}}
 {{- define "ddp-run.environment" -}}
 {{- $contract := include "ddp-run.contract" .root | fromJson -}}
@@ -120,7 +129,9 @@ Variables that have the value of another one follow it.
 {{- range $name, $value := $variables }}{{ $_ := set $all $name $value }}{{ end -}}
 {{- end -}}
 {{- range $name, $source := $contract.agreesWith -}}
-{{- if and (hasKey $all $source) (not (hasKey $env $name)) }}{{ $_ := set $all $name (get $all $source) }}{{ end -}}
+{{- if and (hasKey $all $source) (not (hasKey $env $name)) }}
+{{- $_ := set $all $name (get $all $source) }}
+{{- end -}}
 {{- end -}}
 {{- range $name, $value := $all }}
 {{- if kindIs "map" $value }}
@@ -133,17 +144,19 @@ Variables that have the value of another one follow it.
 {{- end }}
 
 {{/*
-Refuse names that a user's environment must not set, and name the value to set instead. Call with root, path, the
-variables env, and where they belong to a task of a group, the path task.
+Refuse names that a user's environment must not set, and name the value to set instead. Call with
+root, path, the variables env, and where they belong to a task of a group, the path task.
 */}}
 {{- define "ddp-run.refuseReserved" -}}
 {{- $contract := include "ddp-run.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
 {{- $path := printf "%s.%s" $.path $name -}}
-{{- $instead := get $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) -}}
+{{- $instead := get $contract.reserved $name | replace "TASK" $task | replace "ENV"
+  (printf "%s.env" $task) -}}
 {{- $form := get $contract.accepts $name | default (list "" ".*") -}}
-{{- $wrong := not (or (eq (toString $value) "…") (regexMatch (printf "^(%s)$" (last $form)) (toString $value))) -}}
+{{- $wrong := not (or (eq (toString $value) "…")
+  (regexMatch (printf "^(%s)$" (last $form)) (toString $value))) -}}
 {{- include "ddp-run.refuse" (list
   (list (has $name (list "true" "false" "null"))
     (printf "%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $path $name))
@@ -152,7 +165,8 @@ variables env, and where they belong to a task of a group, the path task.
   (list (and (get $contract.accepts $name) $wrong)
     (printf "%s: it must be %s." $path (first $form)))
   (list (hasKey $contract.reserved $name)
-    (printf "%s: the name is reserved. %s" $path ($instead | empty | ternary "Remove it." (printf "Set %s to %v." (trimPrefix "." $instead) $value))))) -}}
+    (printf "%s: the name is reserved. %s" $path ($instead | empty | ternary "Remove it."
+      (printf "Set %s to %v." (trimPrefix "." $instead) $value))))) -}}
 {{- end -}}
 {{- end }}
 
@@ -162,7 +176,8 @@ variables env, and where they belong to a task of a group, the path task.
 {{- end -}}
 {{- end }}
 
-{{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody change them later. */}}
+{{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody
+change them later. */}}
 {{- define "ddp-run.kueue" -}}
 {{- with .Values.kueue.queueName -}}
 kueue.x-k8s.io/queue-name: {{ . | quote }}
@@ -172,7 +187,8 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Fields that every pod has; call with root, nodeSelector and token, whether it gets one of its account. */}}
+{{/* Fields that every pod has; call with root, nodeSelector and token, whether it gets one of its
+account. */}}
 {{- define "ddp-run.podFields" -}}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
@@ -211,7 +227,8 @@ securityContext:
   {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 2 }}
 {{- end }}
 
-{{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done would be lost. */}}
+{{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done
+would be lost. */}}
 {{- define "ddp-run.noEviction" -}}
 cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
 karpenter.sh/do-not-disrupt: "true"

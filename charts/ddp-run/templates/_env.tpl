@@ -1,11 +1,16 @@
-{{/* Variables that the chart sets, as a YAML map of NAME to text, or to the rest of an EnvVar; call with root and id. */}}
+{{/* Variables that the chart sets, as a YAML map of NAME to text, or to the rest of an EnvVar; call
+with root and id. */}}
 {{- define "ddp-run.variables" -}}
 {{- $values := .root.Values }}
 {{- /* Pod 0, where the user's variable names no other host. */}}
-{{- $service := printf "%s.%s.svc.%s" (include "ddp-run.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
-{{- $master := get $values.env "MASTER_ADDR" | default (printf "%s-0.%s" (include "ddp-run.hosts" .) $service) }}
+{{- $service := printf "%s.%s.svc.%s" (include "ddp-run.fullname" .root) .root.Release.Namespace
+  $values.clusterDomain }}
+{{- $master := get $values.env "MASTER_ADDR" | default
+  (printf "%s-0.%s" (include "ddp-run.hosts" .) $service) }}
 {{- $index := "metadata.annotations['batch.kubernetes.io/job-completion-index']" }}
-{{- if eq $values.workload "statefulset" }}{{ $index = "metadata.labels['apps.kubernetes.io/pod-index']" }}{{ end -}}
+{{- if eq $values.workload "statefulset" }}
+{{- $index = "metadata.labels['apps.kubernetes.io/pod-index']" }}
+{{- end -}}
 NNODES: {{ $values.nodes | int64 | quote }}
 NODE_RANK: {valueFrom: {fieldRef: {fieldPath: {{ quote $index }}}}}
 NPROC_PER_NODE: {{ $values.procsPerNode | default (max 1 $values.gpusPerNode) | int64 | quote }}

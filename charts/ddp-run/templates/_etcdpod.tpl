@@ -25,9 +25,7 @@ spec:
       readinessProbe:
         httpGet: {path: /health, port: client}
         periodSeconds: 2
-      resources:
-        {{- $resources := .Values.rendezvous.etcd.resources | default (dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "cpu" "1" "memory" "512Mi")) }}
-        {{- include "ddp-run.resources" (dict "resources" $resources "devices" dict) | nindent 8 }}
+      resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 512Mi}}
       {{- include "ddp-run.container" . | nindent 6 }}
       volumeMounts:
         - {name: data, mountPath: /data}

@@ -1,4 +1,5 @@
-{{/* Name of the run. It names folders and tracker runs, so it stays the same when the run's object is replaced. */}}
+{{/* Name of the run. It names folders and tracker runs, so it stays the same when the run's object
+is replaced. */}}
 {{- define "ddp-run.runName" -}}
 {{ .Values.runName | default (include "ddp-run.fullname" .) }}
 {{- end }}
@@ -6,18 +7,22 @@
 {{- define "ddp-run.id" -}}
 {{- $values := .Values -}}
 {{- $launches := eq $values.launcher "ddp-launch" -}}
-{{- $never := list "kueue.priorityClass" "rendezvous.etcd.image" "rendezvous.etcd.resources"
+{{- $never := list "kueue.priorityClass" "rendezvous.etcd.image"
   "rendezvous.etcd.podTemplate" "ttlSecondsAfterFinished" -}}
 {{- $acts := dict
   "activeDeadlineSeconds" (eq $values.workload "jobset")
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
+  "procsPerNode" (ne (int $values.procsPerNode) (max 1 $values.gpusPerNode | int))
+  "volumes.datasets.readOnly" $values.volumes.datasets.claimName
+  "volumes.models.readOnly" $values.volumes.models.claimName
   "program.preset" (not $values.program.args) -}}
 {{- range list "maxRestartsInPlace" "program.python" "progressAction"
   "timeouts.heartbeatSeconds" "timeouts.collectiveSeconds" "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
 {{- $_ := set $acts . $launches -}}
 {{- end -}}
-{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}
+{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash"
+  (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
@@ -28,7 +33,8 @@
 {{/* HOST:PORT of etcd. */}}
 {{- define "ddp-run.etcd" -}}
 {{- if .Values.rendezvous.etcd.deploy -}}
-{{ include "ddp-run.fullname" . }}-etcd.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:2379
+{{ include "ddp-run.fullname"
+  . }}-etcd.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:2379
 {{- else -}}
 {{ .Values.rendezvous.etcd.endpoint }}
 {{- end -}}
@@ -38,7 +44,8 @@
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
 {{- $args := .Values.program.args | default $preset.args | default list }}
 {{- if eq .Values.launcher "torchrun" }}
-{{- /* Without "--", torchrun takes the program's --run for the start of --run-path and --run_path, and refuses it. */}}
+{{- /* Without "--", torchrun takes the program's --run for the start of --run-path and --run_path,
+and refuses it. */}}
 {{- $first := first $args | toString }}
 {{- if has $first (list "-m" "--module" "--no-python" "--no_python") }}
 {{- $args = concat (list $first "--") (rest $args) }}
@@ -54,7 +61,8 @@
 {{- end -}}
 {{- end }}
 
-{{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call with root and id. */}}
+{{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call
+with root and id. */}}
 {{- define "ddp-run.indexed-job" -}}
 {{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
 completionMode: Indexed
@@ -76,10 +84,12 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
-    # Replace a pod that was stopped because another pod of the run was stopped or lost. What is wrong with that pod, its
-    # own state shows. 255 is the code of containerd and CRI-O for a container that ended with its machine.
+    # Replace a pod that was stopped because another pod of the run was stopped or lost. What is
+    # wrong with that pod, its own state shows. 255 is the code of containerd and CRI-O for a
+    # container that ended with its machine.
     - action: Ignore
-      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST $codes.SAVED $codes.STOPPED 255 | toJson }}}
+      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST
+        $codes.SAVED $codes.STOPPED 255 | toJson }}}
     # A usage error does not go away with a restart.
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
@@ -102,7 +112,8 @@ template:
 
 {{- define "ddp-run.jobset" -}}
 {{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
-# Every default is written out: a controller that fills in fields makes GitOps tools see a difference.
+# Every default is written out: a controller that fills in fields makes GitOps tools see a
+# difference.
 network:
   enableDNSHostnames: false # the Service of this chart does it
   publishNotReadyAddresses: true
@@ -132,7 +143,8 @@ replicatedJobs:
         completionMode: Indexed
         completions: {{ .root.Values.nodes | int64 }}
         parallelism: {{ .root.Values.nodes | int64 }}
-        # The first failure that counts fails the Job. Per index, Kubernetes also numbers those that do not count.
+        # The first failure that counts fails the Job. Per index, Kubernetes also numbers those that
+        # do not count.
         backoffLimitPerIndex: 0
         maxFailedIndexes: 0
         {{- with .root.Values.activeDeadlineSeconds }}
@@ -146,10 +158,12 @@ replicatedJobs:
               onPodConditions:
                 - {type: DisruptionTarget, status: "True"}
             - action: FailJob
-              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
+              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED
+                $codes.STOPPED | toJson }}}
             # As in an Indexed Job: whether the attempt counts, the state of the lost pod shows.
             - action: Ignore
-              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST 255 | toJson }}}
+              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST
+                255 | toJson }}}
         template:
           {{- include "ddp-run.podTemplate" .root | nindent 10 }}
 {{- end }}

@@ -15,7 +15,8 @@ metadata:
 spec:
   restartPolicy: Never
   subdomain: {{ include "ddp-run.fullname" .root }}
-  {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent 2 }}
+  {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent
+    2 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
@@ -27,7 +28,8 @@ spec:
       {{- if not $values.program.image }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- end }}
-      command: {{ ternary (list $values.program.python "/programs/ddp-launch") (list "torchrun") $launches | toJson }}
+      command: {{ ternary (list $values.program.python "/programs/ddp-launch") (list "torchrun")
+        $launches | toJson }}
       args:
         {{- if $launches }}
         - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
@@ -50,15 +52,19 @@ spec:
         {{- end }}
         {{- include "ddp-run.program" .root | trim | nindent 8 }}
       env:
-        {{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" $values.env "own" $values.podTemplate) | trim | nindent 8 }}
+        {{- include "ddp-run.environment" (dict "root" .root "set"
+          (include "ddp-run.variables" . | fromYaml) "env" $values.env "own" $values.podTemplate) |
+          trim | nindent 8 }}
       {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" $values.gpusPerNode) }}
-      {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
+      {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" $devices
+        "path" "resources") }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
       ports:
         - {name: rendezvous, containerPort: {{ include "ddp-run.port" .root }}}
-        - {name: launcher, containerPort: {{ add (include "ddp-run.port" .root) $contract.ports.launcherOffset }}}
+        - {name: launcher, containerPort: {{ add (include "ddp-run.port" .root)
+          $contract.ports.launcherOffset }}}
       {{- if $parks }}
       # Not ready: every attempt has failed, and the pod waits to be deleted.
       readinessProbe:
@@ -124,7 +130,8 @@ spec:
 {{- $values := .root.Values }}
 {{- $own := include "ddp-run.nodeLabels" .root | fromYaml | toJson }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
-{{- $apart := include "ddp-run.hostNetwork" .root | empty | ternary $values.placement.onePodPerNode "required" -}}
+{{- $apart := include "ddp-run.hostNetwork" .root | empty | ternary $values.placement.onePodPerNode
+  "required" -}}
 affinity:
 {{- with $values.placement.topologyKey }}
   podAffinity:
@@ -134,7 +141,8 @@ affinity:
 {{- end }}
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      # A run starts when no pod of an earlier one is left on any node: both would write to one /out.
+      # A run starts when no pod of an earlier one is left on any node: both would write to one
+      # /out.
       - topologyKey: kubernetes.io/os
         labelSelector:
           matchLabels: {{ $own }}

@@ -15,9 +15,8 @@ spec:
   {{- include "gpu-accept.podFields" (dict "root" . "token" .Values.fleet.listPods) | nindent 2 }}
   containers:
     - name: fleet
-      {{- $resources := dict
-        "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "2" "memory" "1Gi") }}
-      {{- include "gpu-accept.fleetContainer" (dict "root" . "resources" $resources) | nindent 6 }}
+      {{- include "gpu-accept.fleetContainer" . | nindent 6 }}
+      resources: {requests: {cpu: 50m, memory: 256Mi}, limits: {cpu: "2", memory: 1Gi}}
       command: [/programs/accept-report, serve]
       args:
         - --run-id={{ .Values.runId }}
@@ -42,7 +41,8 @@ spec:
         {{- end }}
       {{- with include "gpu-accept.keyEnv" . }}{{ . | nindent 6 }}{{ end }}
       ports:
-        - {name: http, containerPort: {{ (include "gpu-accept.contract" . | fromJson).ports.report }}}
+        - {name: http, containerPort: {{ (include "gpu-accept.contract" . |
+          fromJson).ports.report }}}
       readinessProbe:
         httpGet: {path: /readyz, port: http}
         periodSeconds: 2

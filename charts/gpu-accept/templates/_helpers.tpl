@@ -6,10 +6,14 @@ app.kubernetes.io/component: fleet
 {{/* Name of the Job of this run. */}}
 {{- define "gpu-accept.job" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
-  "fleet.claimName" "fleet.deadlineSeconds" "fleet.listPods" "fleet.podTemplate" "fleet.resources" -}}
+  "fleet.claimName" "fleet.listPods" "fleet.podTemplate" -}}
 {{- $gpus := eq .Values.device "cuda" -}}
-{{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName" $gpus -}}
-{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash" (dict "root" . "never" $never "acts" $acts) }}
+{{- $world := .Values.world.enabled -}}
+{{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName"
+  $gpus
+  "fleet.deadlineSeconds" $world "world.args" $world "world.checks" $world -}}
+{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash"
+  (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
 {{- define "gpu-accept.jobSpec" -}}
@@ -25,7 +29,8 @@ maxFailedIndexes: {{ include "gpu-accept.nodeCount" . }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
-    # Replace a pod that was evicted, deleted, or lost with its node: it proves nothing about the node.
+    # Replace a pod that was evicted, deleted, or lost with its node: it proves nothing about the
+    # node.
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
@@ -35,7 +40,8 @@ template:
 
 {{/* Seconds until the fleet must have passed. */}}
 {{- define "gpu-accept.deadline" -}}
-{{ add .Values.fleet.deadlineSeconds (eq .Values.level "burn-in" | ternary .Values.burnInSeconds 0) }}
+{{ add .Values.fleet.deadlineSeconds (eq .Values.level "burn-in" | ternary .Values.burnInSeconds
+  0) }}
 {{- end }}
 
 {{/* GPUs of a pod; a rehearsal takes none. */}}
@@ -87,29 +93,31 @@ template:
 - --run-id={{ .Values.runId }}
 {{- end }}
 
-{{/* Image, variables and devices of a container that tests; call with root and set, more variables of the chart. */}}
+{{/* Image, variables and devices of a container that tests; call with root and set, more variables
+of the chart. */}}
 {{- define "gpu-accept.tester" -}}
 {{- $values := .root.Values -}}
 image: {{ include "gpu-accept.image" .root | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 env:
   {{- $set := merge .set (include "gpu-accept.variables" .root | fromYaml) }}
-  {{- include "gpu-accept.environment" (dict "root" .root "set" $set "env" $values.env) | trim | nindent 2 }}
-{{- $devices := dict $values.gpuResourceName (list "gpusPerNode" (include "gpu-accept.gpus" .root)) }}
-{{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
+  {{- include "gpu-accept.environment" (dict "root" .root "set" $set "env" $values.env) | trim |
+    nindent 2 }}
+{{- $devices := dict $values.gpuResourceName (list "gpusPerNode"
+  (include "gpu-accept.gpus" .root)) }}
+{{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices
+  "path" "resources") }}
 resources:
   {{- . | nindent 2 }}
 {{- end }}
 {{ include "gpu-accept.container" .root }}
 {{- end }}
 
-{{/* Image and other fields of a container of the fleet report or of `helm test`; call with root and the default resources. */}}
+{{/* Image and other fields of a container of the fleet report, or of `helm test`. */}}
 {{- define "gpu-accept.fleetContainer" -}}
-image: {{ include "gpu-accept.helperImage" .root | quote }}
-imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-resources:
-  {{- include "gpu-accept.resources" (dict "resources" (.root.Values.fleet.resources | default .resources) "devices" dict) | nindent 2 }}
-{{ include "gpu-accept.container" .root }}
+image: {{ include "gpu-accept.helperImage" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{ include "gpu-accept.container" . }}
 {{- end }}
 
 {{/* Environment of a container that has no other variables than that of the key. */}}

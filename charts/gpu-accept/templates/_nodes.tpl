@@ -1,6 +1,10 @@
 {{/* Number of nodes of `nodes`, a number or a list of names; empty if it is not set. */}}
 {{- define "gpu-accept.nodeCount" -}}
-{{- if kindIs "slice" .Values.nodes }}{{ len .Values.nodes }}{{ else if not (kindIs "invalid" .Values.nodes) }}{{ int64 .Values.nodes }}{{ end -}}
+{{- if kindIs "slice" .Values.nodes }}
+{{- len .Values.nodes }}
+{{- else if not (kindIs "invalid" .Values.nodes) }}
+{{- int64 .Values.nodes }}
+{{- end -}}
 {{- end }}
 
 {{/* The nodes that must report. */}}
@@ -13,9 +17,9 @@
 {{- end }}
 
 {{/*
-Which nodes are tested, in this order: the names in `nodes`; the labels of `nodeSelector`; with GPUs, any label by which a
-node is known to have some. NVIDIA's operator sets gpu.present to "false" on a node that lost its GPUs: it must be tested,
-so the value does not matter.
+Which nodes are tested, in this order: the names in `nodes`; the labels of `nodeSelector`; with
+GPUs, any label by which a node is known to have some. NVIDIA's operator sets gpu.present to "false"
+on a node that lost its GPUs: it must be tested, so the value does not matter.
 */}}
 {{- define "gpu-accept.nodeAffinity" -}}
 {{- $named := kindIs "slice" .Values.nodes -}}

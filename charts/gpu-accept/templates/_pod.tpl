@@ -5,7 +5,8 @@
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
-    # The sidecar of a service mesh would have no end, and init containers would have no network before its start.
+    # The sidecar of a service mesh would have no end, and init containers would have no network
+    # before its start.
     sidecar.istio.io/inject: "false"
   {{- if $once }}
   annotations:
@@ -13,7 +14,8 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector) | nindent
+    2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
@@ -31,8 +33,8 @@ spec:
     {{- end }}
   {{- end }}
   initContainers:
-    # A DaemonSet starts its containers again for ever. An init container that succeeds runs once, so this one
-    # succeeds whatever it finds, and the report says what that was.
+    # A DaemonSet starts its containers again for ever. An init container that succeeds runs once,
+    # so this one succeeds whatever it finds, and the report says what that was.
     - name: accept
       {{- include "gpu-accept.tester" (dict "root" . "set" dict) | nindent 6 }}
       command: [/programs/accept-node]
@@ -61,19 +63,23 @@ spec:
         {{- if not $once }}
         - --stay
         - --ready=/tmp/passed
-      # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
+      # Ready means that the node passed. The readiness of the fleet's Deployment is that of all
+      # nodes.
       readinessProbe:
         exec: {command: [test, -e, /tmp/passed]}
         periodSeconds: 2
         {{- end }}
       {{- with include "gpu-accept.keyEnv" . }}{{ . | nindent 6 }}{{ end }}
-      {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so a Job asks for none. */}}
+      {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so
+      a Job asks for none. */}}
       {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") }}
       {{- $report := $values.resources | default ($once | ternary dict $idle) }}
-      {{- if and $values.world.enabled $values.resources }}{{- /* The container `world` has them. */}}
+      {{- if and $values.world.enabled
+        $values.resources }}{{- /* The container `world` has them. */}}
       {{- $report = merge (dict "limits" (dict "cpu" "100m" "memory" "256Mi")) $idle }}
       {{- end }}
-      {{- with include "gpu-accept.resources" (dict "resources" $report "devices" dict "path" "resources") }}
+      {{- with include "gpu-accept.resources" (dict "resources" $report "devices" dict "path"
+        "resources") }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}

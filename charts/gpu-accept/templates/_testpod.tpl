@@ -10,9 +10,8 @@ spec:
   {{- include "gpu-accept.podFields" (dict "root" .) | nindent 2 }}
   containers:
     - name: verdict
-      {{- $resources := dict
-        "requests" (dict "cpu" "10m" "memory" "64Mi") "limits" (dict "cpu" "1" "memory" "256Mi") }}
-      {{- include "gpu-accept.fleetContainer" (dict "root" . "resources" $resources) | nindent 6 }}
+      {{- include "gpu-accept.fleetContainer" . | nindent 6 }}
+      resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {cpu: "1", memory: 256Mi}}
       command: [/programs/accept-report, await]
       args:
         - http://{{ include "gpu-accept.fullname" . }}-fleet

@@ -1,8 +1,10 @@
-{{/* Container that runs the checks across nodes, after the init container has tested this node. */}}
+{{/* Container that runs the checks across nodes, after the init container has tested this node.
+*/}}
 {{- define "gpu-accept.world" -}}
 {{- $values := .Values -}}
 - name: world
-  {{- $address := dict "POD_IP" (dict "valueFrom" (dict "fieldRef" (dict "fieldPath" "status.podIP"))) }}
+  {{- $address := dict "POD_IP" (dict "valueFrom"
+    (dict "fieldRef" (dict "fieldPath" "status.podIP"))) }}
   {{- $set := merge $address (include "gpu-accept.keyVariable" . | fromYaml) }}
   {{- include "gpu-accept.tester" (dict "root" . "set" $set) | nindent 2 }}
   command: [/programs/accept-report, world]

@@ -1,4 +1,5 @@
-{{/* Something if nothing may be mounted at the path `place`; call with reserved, too. Volumes in /tmp and /dev are usual. */}}
+{{/* Something if nothing may be mounted at the path `place`; call with reserved, too. Volumes in
+/tmp and /dev are usual. */}}
 {{- define "job-group.isReserved" -}}
 {{- $place := .place -}}
 {{- range .reserved -}}
@@ -7,14 +8,17 @@
 {{- end -}}
 {{- end }}
 
-{{/* Data of the ConfigMap with scripts. Text of users goes into files, never into a command line. */}}
+{{/* Data of the ConfigMap with scripts. Text of users goes into files, never into a command line.
+*/}}
 {{- define "job-group.scripts" -}}
-{{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") "askpass.sh" (.Files.Get "files/askpass.sh") -}}
+{{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") "askpass.sh"
+  (.Files.Get "files/askpass.sh") -}}
 {{- $_ := set $files "group.json" (include "job-group.plan" .) -}}
 {{- range $name, $task := .Values.tasks -}}
 {{- $_ := set $files (printf "%s.setup" $name) ($task.setup | default "") -}}
 {{- $_ := set $files (printf "%s.run" $name) ($task.run | default "") -}}
-{{- $_ := set $files (printf "%s.files" $name) (include "job-group.copies" (dict "root" $ "task" $task)) -}}
+{{- $_ := set $files (printf "%s.files" $name)
+  (include "job-group.copies" (dict "root" $ "task" $task)) -}}
 {{- with dig "workdir" "git" nil $task -}}
 {{- $_ := set $files (printf "%s.git" $name) (printf "%s\n%s\n" .url (.ref | default "")) -}}
 {{- end -}}
@@ -27,15 +31,18 @@
 {{- $tasks := dict -}}
 {{- range $name, $task := .Values.tasks -}}
 {{- $_ := set $tasks $name (dict
-  "numNodes" ($task.numNodes | default 1 | int) "primary" (or (not $.Values.primaryTasks) (has $name $.Values.primaryTasks)) "dependsOn" ($task.dependsOn | default dict)) -}}
+  "numNodes" ($task.numNodes | default 1 | int)
+  "primary" (or (not $.Values.primaryTasks) (has $name $.Values.primaryTasks))
+  "dependsOn" ($task.dependsOn | default dict)) -}}
 {{- end -}}
-{{- dict "domain" (include "job-group.domain" .) "timeoutSeconds" (.Values.barrier.timeoutSeconds | int64)
+{{- dict "domain" (include "job-group.domain" .) "timeoutSeconds"
+  (.Values.barrier.timeoutSeconds | int64)
   "onFailure" .Values.onFailure "layout" .Values.layout "tasks" $tasks | toJson -}}
 {{- end }}
 
 {{/*
-List of the files that the entry script copies from /group/files, two lines per file: mode and key, target. Single files
-outside of the home folder are mounted instead.
+List of the files that the entry script copies from /group/files, two lines per file: mode and key,
+target. Single files outside of the home folder are mounted instead.
 */}}
 {{- define "job-group.copies" -}}
 {{- $root := .root -}}
@@ -59,7 +66,8 @@ outside of the home folder are mounted instead.
 {{- join "" $lines -}}
 {{- end }}
 
-{{/* Data of the ConfigMap with embedded files: the n-th file of a set, by path, has the key SET.n */}}
+{{/* Data of the ConfigMap with embedded files: the n-th file of a set, by path, has the key SET.n
+*/}}
 {{- define "job-group.files" -}}
 {{- $text := dict -}}
 {{- $binary := dict -}}
@@ -78,8 +86,9 @@ outside of the home folder are mounted instead.
 {{- end }}
 
 {{/*
-Data of a ConfigMap; call with text by key, and binary by key in base64. Text with a character that YAML cannot
-represent becomes binary, because toYaml would return an empty text for the whole map, without an error.
+Data of a ConfigMap; call with text by key, and binary by key in base64. Text with a character that
+YAML cannot represent becomes binary, because toYaml would return an empty text for the whole map,
+without an error.
 */}}
 {{- define "job-group.data" -}}
 {{- $text := dict -}}

@@ -1,7 +1,8 @@
 {{/*
-What keeps pods away that are not of the release (docs/security.md): a NetworkPolicy, and a key that signs messages. A chart
-defines CHART.hostNetwork, the path of the value that puts pods into the network of their node, or nothing; and
-CHART.exchanges, which is nothing if the pods exchange no messages that a key could sign.
+What keeps pods away that are not of the release (docs/security.md): a NetworkPolicy, and a key that
+signs messages. A chart defines CHART.hostNetwork, the path of the value that puts pods into the
+network of their node, or nothing; and CHART.exchanges, which is nothing if the pods exchange no
+messages that a key could sign.
 */}}
 
 {{- define "job-group.keyVolume" -}}
@@ -11,7 +12,8 @@ CHART.exchanges, which is nothing if the pods exchange no messages that a key co
     secretName: {{ . | quote }}
     defaultMode: 0444 # containers of the pod may run as different users
     items:
-      - {key: {{ $.Values.authentication.secretKey | quote }}, path: {{ include "job-group.keyFile" $ | base }}}
+      - {key: {{ $.Values.authentication.secretKey | quote }}, path: {{ include "job-group.keyFile" $ |
+        base }}}
 {{- end }}
 {{- end }}
 
@@ -32,7 +34,8 @@ GPU_CHARTS_KEY_FILE: {{ include "job-group.keyFile" . }}
 {{ (include "job-group.contract" . | fromJson).keyFile }}
 {{- end }}
 
-{{/* Something if the release has a NetworkPolicy. None would apply to pods in the network of their node. */}}
+{{/* Something if the release has a NetworkPolicy. None would apply to pods in the network of their
+node. */}}
 {{- define "job-group.hasPolicy" -}}
 {{- if and .Values.networkPolicy.enabled (not (include "job-group.hostNetwork" .)) }}yes{{ end -}}
 {{- end }}
@@ -42,7 +45,8 @@ GPU_CHARTS_KEY_FILE: {{ include "job-group.keyFile" . }}
 podSelector:
   matchLabels:
     {{- .labels | nindent 4 }}
-policyTypes: {{ .root.Values.networkPolicy.restrictEgress | ternary (list "Ingress" "Egress") (list "Ingress") | toJson }}
+policyTypes: {{ .root.Values.networkPolicy.restrictEgress | ternary (list "Ingress" "Egress")
+  (list "Ingress") | toJson }}
 ingress:
   - from:
       - podSelector:
@@ -79,7 +83,8 @@ egress:
 {{/* Locks that the release lacks, for the notes. */}}
 {{- define "job-group.missingLocks" -}}
 {{- if not (include "job-group.hasPolicy" .) }}
-No NetworkPolicy, because of {{ include "job-group.hostNetwork" . | default "networkPolicy.enabled" }}: other pods reach those of this release.
+No NetworkPolicy, because of {{ include "job-group.hostNetwork" . | default
+  "networkPolicy.enabled" }}: other pods reach those of this release.
 {{- end }}
 {{- if and (include "job-group.exchanges" .) (not .Values.authentication.secretName) }}
 No key (authentication.secretName): messages between the pods are not signed.

@@ -1,6 +1,6 @@
 {{/*
-Spec of the Job of any rank; call with root, id, name and the task of this name. One NonIndexed Job per rank,
-because an Indexed Job forces its own host names, and J-i.G would not exist.
+Spec of the Job of any rank; call with root, id, name and the task of this name. One NonIndexed Job
+per rank, because an Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
 {{- $task := .task -}}
@@ -13,13 +13,14 @@ podReplacementPolicy: Failed
 {{- with .root.Values.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ . | int64 }}
 {{- end }}
-{{- if and (eq .root.Values.layout "jobs") (not (kindIs "invalid" .root.Values.ttlSecondsAfterFinished)) }}
+{{- if and (eq .root.Values.layout "jobs") (not (kindIs "invalid"
+  .root.Values.ttlSecondsAfterFinished)) }}
 ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
 {{- end }}
 podFailurePolicy:
   rules:
-    {{- /* A pod that was evicted, deleted, or lost with its node is replaced, and this does not count as a failure.
-    Kueue sets TerminationTarget when it takes the quota back. */}}
+    {{- /* A pod that was evicted, deleted, or lost with its node is replaced, and this does not
+    count as a failure. Kueue sets TerminationTarget when it takes the quota back. */}}
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
@@ -36,15 +37,18 @@ template:
 {{- end }}
 
 {{/*
-Exit codes of a task of several nodes that restart the whole group, as JSON. Its Job then fails with the reason
-PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts again in its container instead.
+Exit codes of a task of several nodes that restart the whole group, as JSON. Its Job then fails with
+the reason PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts again in
+its container instead.
 */}}
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
 {{- $own := (include "job-group.contract" .root | fromJson).exitCodes -}}
 {{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
-{{- $listed := without (dig "recovery" "recoverOnExitCodes" list .task | toStrings) (toString $own.DONE) (toString $own.STOPPED) -}}
-{{- range $code := $listed | empty | ternary list (until 256) -}}{{/* Kubernetes requires them sorted */}}
+{{- $listed := without (dig "recovery" "recoverOnExitCodes" list .task | toStrings)
+  (toString $own.DONE) (toString $own.STOPPED) -}}
+{{- range $code := $listed | empty |
+  ternary list (until 256) -}}{{/* Kubernetes requires them sorted */}}
 {{- if has (toString $code) $listed }}{{ $codes = append $codes $code }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -62,7 +66,9 @@ PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts 
 {{- end -}}
 {{- $primary := list -}}
 {{- range $name := sortAlpha .Values.primaryTasks -}}
-{{- range until ((index $root.Values.tasks $name).numNodes | default 1 | int) }}{{ $primary = append $primary (printf "%s-%d" $name .) }}{{ end -}}
+{{- range until ((index $root.Values.tasks $name).numNodes | default 1 | int) }}
+{{- $primary = append $primary (printf "%s-%d" $name .) }}
+{{- end -}}
 {{- end -}}
 successPolicy:
   operator: All
@@ -95,15 +101,16 @@ failurePolicy:
       targetReplicatedJobs: []
 {{- end }}
 
-{{/* Affinity: one topology domain for the group, and nodes with one of the GPU models, by any of the labels. */}}
+{{/* Affinity: one topology domain for the group, and nodes with one of the GPU models, by any of
+the labels. */}}
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
 {{- $task := .task }}
 affinity:
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      # A group starts when no pod of an earlier one of this name is left on any node: both would write to one
-      # volume.
+      # A group starts when no pod of an earlier one of this name is left on any node: both would
+      # write to one volume.
       - topologyKey: kubernetes.io/os
         labelSelector:
           matchLabels: {job-group/name: {{ $values.name | quote }}}
@@ -119,7 +126,8 @@ affinity:
   {{- with dig "accelerator" "types" list $task }}
   {{- $labels := dict }}
   {{- range . }}
-  {{- range $label, $names := include "job-group.gpuLabels" (dict "root" $.root "type" .) | fromYaml }}
+  {{- range $label, $names := include "job-group.gpuLabels" (dict "root" $.root "type" .) |
+    fromYaml }}
   {{- $_ := set $labels $label (concat (index $labels $label | default list) $names | uniq) }}
   {{- end }}
   {{- end }}
@@ -136,26 +144,30 @@ affinity:
   {{- end }}
 {{- end }}
 
-{{/* Node labels of a GPU type with their values. A type that nobody has a row for is the label's value itself. */}}
+{{/* Node labels of a GPU type with their values. A type that nobody has a row for is the label's
+value itself. */}}
 {{- define "job-group.gpuLabels" -}}
 {{- $values := .root.Values -}}
 {{- $row := dict -}}
 {{- range $label, $types := .root.Files.Get "files/gpu-types.yaml" | fromYaml -}}
 {{- with get $types $.type }}{{ $_ := set $row $label . }}{{ end -}}
 {{- end -}}
-{{ get $values.accelerators.types .type | default $row | default (dict $values.accelerators.nodeLabel (list .type)) | toYaml }}
+{{ get $values.accelerators.types .type | default $row | default
+  (dict $values.accelerators.nodeLabel (list .type)) | toYaml }}
 {{- end }}
 
 {{/*
-What Kueue compares to find pods of one kind, as JSON; call with the spec of the pod. Kubernetes takes a limit for the
-request that is missing.
+What Kueue compares to find pods of one kind, as JSON; call with the spec of the pod. Kubernetes
+takes a limit for the request that is missing.
 */}}
 {{- define "job-group.shape" -}}
-{{- $shape := pick . "affinity" "nodeSelector" "overhead" "priorityClassName" "resourceClaims" "resources" "runtimeClassName" "tolerations" "topologySpreadConstraints" -}}
+{{- $shape := pick . "affinity" "nodeSelector" "overhead" "priorityClassName" "resourceClaims"
+  "resources" "runtimeClassName" "tolerations" "topologySpreadConstraints" -}}
 {{- range $kind, $containers := pick . "initContainers" "containers" -}}
 {{- $found := list -}}
 {{- range $containers -}}
-{{- $requests := merge dict (dig "resources" "requests" dict .) (dig "resources" "limits" dict .) -}}
+{{- $requests := merge dict (dig "resources" "requests" dict .)
+  (dig "resources" "limits" dict .) -}}
 {{- $found = append $found (list $requests (.ports | default list)) -}}
 {{- end -}}
 {{- $_ := set $shape $kind $found -}}

@@ -1,6 +1,6 @@
 {{/*
-Pod template of any rank of a task; call with what `job-group.job` has, and rank. The agent is a sidecar in an image with Python; the
-task runs in any image with a POSIX shell.
+Pod template of any rank of a task; call with what `job-group.job` has, and rank. The agent is a
+sidecar in an image with Python; the task runs in any image with a POSIX shell.
 */}}
 {{- define "job-group.pod" -}}
 {{- $values := .root.Values }}
@@ -14,7 +14,8 @@ metadata:
     {{- include "job-group.podLabels" . | nindent 4 }}
     job-group/task: {{ .name | quote }}
     job-group/rank: {{ .rank | quote }}
-    {{- /* The agent, an init container, would have no network before the sidecar of a service mesh. */}}
+    {{- /* The agent, an init container, would have no network before the sidecar of a service mesh.
+    */}}
     sidecar.istio.io/inject: "false"
     {{- if $queued }}
     {{- include "job-group.kueue" .root | nindent 4 }}
@@ -24,7 +25,8 @@ metadata:
     {{- include "job-group.noEviction" . | nindent 4 }}
     {{- if $queued }}
     kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
-    {{- /* The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others. */}}
+    {{- /* The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for
+    others. */}}
     kueue.x-k8s.io/retriable-in-group: "false"
     {{- with $values.kueue.requiredTopology }}
     kueue.x-k8s.io/podset-required-topology: {{ . | quote }}
@@ -36,12 +38,15 @@ spec:
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
-  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent 2 }}
+  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) |
+    nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
-  {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
-  terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
+  {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
+  */}}
+  terminationGracePeriodSeconds: {{ add (include "job-group.grace" .)
+    ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
   {{- if $values.interConnection }}
   initContainers:
@@ -56,22 +61,27 @@ spec:
         - --plan=/group/scripts/group.json
         - --state-dir=/group/state
       env:
-        {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
-      {{- /* Nothing of each amount that the task names: a quota that asks for it then admits both. */}}
+        {{- include "job-group.environment" (dict "root" .root "set"
+          (merge (include "job-group.runEnv" . | fromYaml)
+          (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
+      {{- /* Nothing of each amount that the task names: a quota that asks for it then admits both.
+      */}}
       {{- $nothing := dict }}
       {{- range $kind, $amounts := $task.resources }}
       {{- range $name, $_ := pick $amounts "cpu" "memory" "ephemeral-storage" }}
       {{- $_ := set $nothing $kind (merge (dict $name 0) (get $nothing $kind | default dict)) }}
       {{- end }}
       {{- end }}
-      {{- with include "job-group.resources" (dict "resources" ($values.agent.resources | default $nothing) "devices" dict) }}
+      {{- with include "job-group.resources" (dict "resources"
+        ($values.agent.resources | default $nothing) "devices" dict) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
       {{- $host := dig "spec" "hostNetwork" false $values.podTemplate }}
       {{- if or $host (dig "podTemplate" "spec" "hostNetwork" false $task) }}
       ports: # of the node, which therefore gets one rank only
-        - {name: agent, containerPort: {{ (include "job-group.contract" .root | fromJson).ports.groupAgent }}}
+        - {name: agent, containerPort: {{ (include "job-group.contract" .root |
+          fromJson).ports.groupAgent }}}
       {{- end }}
       {{- include "job-group.container" .root | nindent 6 }}
       volumeMounts:
@@ -90,8 +100,10 @@ spec:
       command: [sh, /group/scripts/entry.sh]
       env:
         {{- include "job-group.env" . | trim | nindent 8 }}
-      {{- $devices := dict $values.accelerators.resourceName (list (printf "tasks.%s.accelerator" .name) $gpus) }}
-      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices "path" (printf "tasks.%s.resources" .name)) }}
+      {{- $devices := dict $values.accelerators.resourceName
+        (list (printf "tasks.%s.accelerator" .name) $gpus) }}
+      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices
+        "path" (printf "tasks.%s.resources" .name)) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
@@ -126,7 +138,8 @@ spec:
         {{- range $number, $path := keys (index $values.files .files) | sortAlpha }}
         {{- if eq $path $mount.subPath }}{{ $key = $number }}{{ end }}
         {{- end }}
-        - {name: files, mountPath: {{ .mountPath | quote }}, subPath: {{ .files }}.{{ $key }}, readOnly: true}
+        - {name: files, mountPath: {{ .mountPath |
+          quote }}, subPath: {{ .files }}.{{ $key }}, readOnly: true}
         {{- else }}
         - {name: folder-{{ $index }}, mountPath: {{ .mountPath | quote }}}
         {{- end }}
@@ -147,7 +160,8 @@ spec:
           {{- end }}
     - name: state
       emptyDir: {}
-    {{- /* Writable even if the image or its user has no such folder, and kept across restarts in the container. */}}
+    {{- /* Writable even if the image or its user has no such folder, and kept across restarts in
+    the container. */}}
     - name: home
       emptyDir: {}
     - name: tmp
@@ -204,20 +218,24 @@ spec:
     {{- with include "job-group.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
-{{/* Seconds of the program between SIGTERM and SIGKILL, the chart's own 3 included; those of a podTemplate include the delay. */}}
+{{/* Seconds of the program between SIGTERM and SIGKILL, the chart's own 3 included; those of a
+podTemplate include the delay. */}}
 {{- define "job-group.grace" -}}
 {{- $task := .task -}}
 {{- $own := dig "podTemplate" "spec" "terminationGracePeriodSeconds" "" $task | toString -}}
-{{ $own | empty | ternary (int64 .root.Values.terminationGracePeriodSeconds) (max 1 (sub (int64 $own) ($task.terminationDelaySeconds | default 0))) }}
+{{ $own | empty | ternary (int64 .root.Values.terminationGracePeriodSeconds)
+  (max 1 (sub (int64 $own) ($task.terminationDelaySeconds | default 0))) }}
 {{- end }}
 
 {{/*
 Program behind `torchrun` in a task, "ddp-launch" or "torchrun". Without a choice in the task,
-ddp-launch serves the chart's image only, where the task is distributed and its run script calls torchrun.
+ddp-launch serves the chart's image only, where the task is distributed and its run script calls
+torchrun.
 */}}
 {{- define "job-group.launcher" -}}
 {{- $container := first (dig "podTemplate" "spec" "containers" (list dict) .task) -}}
-{{- $distributed := or (gt (.task.numNodes | default 1 | int) 1) (gt (dig "accelerator" "count" 0 .task | int) 1) -}}
+{{- $distributed := or (gt (.task.numNodes | default 1 | int) 1)
+  (gt (dig "accelerator" "count" 0 .task | int) 1) -}}
 {{- $chartsImage := not (or .task.image $container.image) -}}
 {{- $callsTorchrun := regexMatch "(^|[\\s;&|(])torchrun\\s" (.task.run | default "") -}}
 {{- $automatic := and .root.Values.interConnection $chartsImage $distributed $callsTorchrun -}}
@@ -239,7 +257,8 @@ ddp-launch serves the chart's image only, where the task is distributed and its 
 {{- $id := include "job-group.id" . }}
 {{- $anyRank := include "job-group.anyRank" (dict "id" $id) }}
 {{- range $name, $task := .Values.tasks }}
-{{- $pod := include "job-group.podTemplate" (dict "root" $ "id" $id "name" $name "task" $task "rank" $anyRank) }}
+{{- $pod := include "job-group.podTemplate" (dict "root" $ "id" $id "name" $name "task" $task "rank"
+  $anyRank) }}
 {{- $_ := set $.ranks $name $pod }}
 {{- $_ := set $.pods $name ($pod | replace $anyRank "0") }}
 {{- end }}
