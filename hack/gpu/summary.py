@@ -11,7 +11,7 @@ from hack.gpu.step import OK, Result
 
 # Our step and number, and those of the peer that does the same work.
 PAIRS = [
-    *(("accept-quick", f"gemm_{kind}", "peer-gemm", f"gemm_{kind}") for kind in ("fp32", "tf32", "bf16", "fp16")),
+    *(("accept-quick-1", f"gemm_{kind}", "peer-gemm", f"gemm_{kind}") for kind in ("fp32", "tf32", "bf16", "fp16")),
     ("train-gpt-ddp", "tokens_per_s", "peer-gpt", "tokens_per_s"),
     ("train-gpt-ddp-compiled", "tokens_per_s", "peer-gpt-compiled", "tokens_per_s"),
     ("train-gpt-ddp", "peak_memory", "peer-gpt", "peak_memory"),
