@@ -24,10 +24,14 @@ POD_IP: {valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 {{- if eq $values.workload "indexed-job" }}
 ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"}}}
-GPU_CHARTS_ATTEMPTS_IGNORED: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}}}
+GPU_CHARTS_ATTEMPTS_IGNORED:
+  valueFrom:
+    fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}
 {{- else if eq $values.workload "jobset" }}
 ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
-GPU_CHARTS_ATTEMPTS_IGNORED: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}}}
+GPU_CHARTS_ATTEMPTS_IGNORED:
+  valueFrom:
+    fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}
 {{- else }}
 ATTEMPT: "0" # the launcher counts, in its own pod
 {{- end }}
