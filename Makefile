@@ -65,7 +65,7 @@ test-flux: ## Flux on the cluster: HelmReleases synced from a git repository
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test flux
 
-test-lifecycle: ## Every example with Helm 4 and 3: install, upgrade, roll back, uninstall
+test-lifecycle: ## Every example with Helm 4 and 3, and chart-testing: install, upgrade, roll back, uninstall
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test lifecycle
@@ -115,7 +115,7 @@ attack: ## MESSAGES (10000) hostile messages to each port, and KILLS (200) round
 	@python3 -m hack.deps.venv dev torch
 	@ATTACK_MESSAGES=$(or $(MESSAGES),10000) ATTACK_KILLS=$(or $(KILLS),200) ATTACK_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q tests/worker/test_attack.py
 
-ddp-matrix: ## Every injected fault of a torchrun world: with processes, and with pods where it needs a cluster
+ddp-matrix: ## Every injected fault of a torchrun world, with processes and with pods
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test matrix

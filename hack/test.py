@@ -118,7 +118,7 @@ def e2e(environment: dict[str, str]) -> Counts:
 
 
 def matrix(environment: dict[str, str]) -> Counts:
-    """Every injected fault of a torchrun world, with processes, or with pods where it needs them."""
+    """Every injected fault of a torchrun world, with processes and with pods: half an hour on two cores."""
     processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
     pods = [*map(str, REPO.glob("tests/e2e/test_ddp_*.py")), "tests/e2e/test_from.py", "tests/e2e/test_train_pods.py"]
     counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
@@ -143,10 +143,11 @@ def values(environment: dict[str, str]) -> Counts:
 
 
 def lifecycle(environment: dict[str, str]) -> Counts:
-    """Every example with Helm 4 and 3: installed, upgraded, rolled back, removed."""
-    for module in ("helm", "helm3"):
+    """Every example with Helm 4 and 3, and chart-testing: installed, upgraded, rolled back, removed."""
+    for module in ("helm", "helm3", "chart-testing"):
         go_tools.build(module)
-    return pytest("lifecycle", "tests/e2e/test_lifecycle.py", "-n", "3", environment=environment)
+    files = ("tests/e2e/test_lifecycle.py", "tests/e2e/test_chart_testing.py")
+    return pytest("lifecycle", *files, "-n", "3", environment=environment)
 
 
 def argocd(environment: dict[str, str]) -> Counts:

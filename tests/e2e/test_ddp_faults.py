@@ -25,10 +25,12 @@ from tests.helpers.ddp_pods import (
 from tests.helpers.kube import Namespace, wait_until
 
 FAULT_REQUESTED = "os.path.exists('/tmp/go')"
-# Statement of rank 1 when the fault is requested -> code, cause and facts of the verdict. Faults that need no pod are
-# in tests/worker: test_launch_world.py, and generated in test_launch_family.py.
+# Statement of rank 1 when the fault is requested -> code, cause and facts of the verdict.
 FAULTS = {
     "sys.exit(9)": (1, "program-failed", "rank 1 of node 1", "exit code 9"),
+    "raise ValueError('NaN')": (1, "program-failed", "rank 1 of node 1", "ValueError: NaN"),
+    "break": (1, "early-exit", "rank 1 of node 1"),
+    "os.kill(os.getpid(), 9)": (1, "killed", "rank 1 of node 1", "SIGKILL"),
     "open('/out/full', 'wb').write(bytes(200 << 20))": (1, "disk-full", "rank 1 of node 1"),
     "kept = [bytearray(b'x') * (1 << 20) for _ in range(4096)]": (1, "out-of-memory", "rank 1 of node 1", "SIGKILL"),
 }
@@ -56,6 +58,46 @@ def end_of_fault(space: Namespace) -> dict[int, End]:
     wait_until_training(space)
     exec_in_node(space, 1, "touch /tmp/go")  # takes seconds of its own on a busy machine
     return wait_for_ends(space, 0, 1, within_s=HEARTBEAT_TIMEOUT_S, since=now())
+
+
+# Program -> its text and a fact of the verdict.
+BEFORE_INIT = f"""
+import os, sys, time
+print("trains", flush=True)
+while os.environ["RANK"] == "1":
+    time.sleep(0.05)  # until the fault is requested
+    if {FAULT_REQUESTED}: sys.exit(1)
+"""
+IN_BACKWARD = f"""
+def refuse(gradient):
+    if {FAULT_REQUESTED}: raise ValueError("NaN")
+"""
+BACKWARD = "w = torch.ones(1, requires_grad=True); w.register_hook(refuse); w.sum().backward()"
+PROGRAMS = {
+    "exits before init": (BEFORE_INIT + TRAIN, "exit code 1"),
+    "raises in backward": (IN_BACKWARD + TRAIN.replace("FAULT", BACKWARD), "ValueError: NaN"),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_that_fails_before_init_or_in_backward_is_named(namespace: Namespace, program: str) -> None:
+    text, words = PROGRAMS[program]
+    start(namespace, program=text)
+    assert_verdict(end_of_fault(namespace), 1, "program-failed", "rank 1 of node 1", words)
+    assert_why(namespace, "program-failed", "rank 1 of node 1", words)
+
+
+@pytest.mark.matrix
+def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
+    start(namespace, "--set", "timeouts.collectiveSeconds=20",
+          program=TRAIN.replace("FAULT", ""))  # fmt: skip
+    wait_until_training(namespace)
+    frozen = now()
+    exec_in_node(namespace, 1, "kill -STOP $(pgrep -f '[p]ython.* -u ')")
+    found = wait_for_ends(namespace, 0, 1, within_s=20, since=frozen)
+    assert_verdict(found, 70, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    assert_why(namespace, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
 @pytest.mark.matrix

@@ -1,7 +1,4 @@
-"""ddp-run with real pods: a fault before the world is formed ends all of them with one verdict.
-
-Here are those that need a cluster, and one of each that does not. tests/worker/test_launch_preflight.py has the others.
-"""
+"""ddp-run with real pods: a fault before the world is formed ends all of them with one verdict."""
 
 from __future__ import annotations
 
@@ -25,6 +22,9 @@ from tests.helpers.ddp_pods import (
 from tests.helpers.kube import Namespace, wait_until
 
 ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
+LISTEN = (
+    "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
+)
 # Fault -> shell before the launcher; code, cause and facts of the verdict.
 FAULTS = {
     "the name does not resolve": (
@@ -34,6 +34,16 @@ FAULTS = {
         "export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-address", "kubernetes.default.svc",
     ),
     "another number of nodes": (ON_NODE_1 + "export NNODES=3", 67, "nodes-differ", "nnodes: node 1"),
+    "another number of processes": (
+        ON_NODE_1 + "export NPROC_PER_NODE=2", 67, "nodes-differ", "nproc_per_node: node 1",
+    ),
+    "another image": (ON_NODE_1 + "export GPU_CHARTS_IMAGE=other", 67, "nodes-differ", "image: node 1"),
+    "fewer GPUs": (ON_NODE_1 + "export NUM_GPUS_PER_NODE=1", 67, "node-unfit", "node 1"),
+    "another torch": (
+        ON_NODE_1 + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
+        "echo \"__version__ = '1.0'\" > /tmp/x/torch/version.py; export PYTHONPATH=/tmp/x; }",
+        67, "nodes-differ", "torch: node 1",
+    ),
     "a wrong interface": (ON_NODE_1 + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface-not-found", "node 1", "eth99"),
 }  # fmt: skip
 
@@ -50,6 +60,24 @@ def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
         assert_verdict(wait_for_ends(namespace, 0, 1), code, cause, *words)
     assert_why(namespace, cause, *words)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
+
+
+# Service on node 0's port in place of the launcher -> its command and the cause.
+FOREIGN_SERVICES = {
+    "nothing": ("sleep 600", "connection-refused"),
+    "an HTTP server": ("exec python3 -m http.server 29501", "foreign-service"),
+    "a service that sends nothing": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "no-response"),
+    "a proxy without its target": (f"exec python3 -c \"{LISTEN}c.close()\"", "connection-closed"),
+}  # fmt: skip
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("service", FOREIGN_SERVICES)
+def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace: Namespace, service: str) -> None:
+    command, cause = FOREIGN_SERVICES[service]
+    start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
+    assert_verdict(wait_for_ends(namespace, 1), 65, cause, "node 0 at run-ddp-run-")
+    assert_why(namespace, cause, "node 0 at run-ddp-run-")
 
 
 @pytest.mark.matrix
@@ -92,6 +120,33 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
 
 
 @pytest.mark.matrix
+def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
+    start(namespace, "--set", "nodes=3", before="export NNODES=2")
+    assert_verdict(wait_for_ends(namespace, 2), 2, "usage", "NODE_RANK=2")
+    assert_why(namespace, "usage", "NODE_RANK=2")
+
+
+@pytest.mark.matrix
+def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> None:
+    """The second pod is not one of the Job's."""
+    start(namespace, "--set", "nodes=3", change=wait_for_admission)
+    admit(namespace, 0)
+    admit(namespace, 1)
+    pod = node_pod(namespace, 1)
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+    own = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+    about = {
+        "name": "left-over",
+        "labels": {key: value for key, value in pod["metadata"]["labels"].items() if key in own},
+        "annotations": pod["metadata"]["annotations"],
+    }
+    copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+    namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
+    assert_verdict(wait_for_ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
+    assert_why(namespace, "duplicate-node", "left-over")
+
+
+@pytest.mark.matrix
 def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     room = len(namespace.cluster.schedulable_nodes())
     settings = ["--set", f"nodes={room + 1}", "--set", "placement.onePodPerNode=required"]
@@ -113,6 +168,16 @@ def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     assert_verdict(wait_for_ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
     assert_why(namespace, "node-unfit", "/dev/shm", "64Mi", "1Gi")
+
+
+@pytest.mark.matrix
+def test_sigterm_during_preflight_ends_the_pod_immediately(namespace: Namespace) -> None:
+    start(namespace, "--set", "timeouts.joinSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
+    wait_until(lambda: "phase=interface" in logs_by_node(namespace).get(1, ""), "node 1 waits", 120)
+    started = time.monotonic()
+    victim = pod_name(namespace, 1)
+    namespace.kubectl("delete", "pod", victim, "--wait=true")
+    assert time.monotonic() - started < 15, "the pod ends before its grace period is over"
 
 
 @pytest.mark.matrix
