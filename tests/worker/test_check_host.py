@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
@@ -58,11 +57,11 @@ def simulated(monkeypatch):
     monkeypatch.setattr(host_info, "memory_nodes", lambda: {0, 1})
 
     def run(copy: dict[int, float], sha: dict[int, float]):
-        calls, spent = itertools.cycle([copy, sha]), []
+        spent = []
 
         def times(cpus, make, budget_s, slow):
             spent.append(budget_s)
-            speed = next(calls)
+            speed = sha if make is host._hash else copy
             return {cpu: [0.01 / speed.get(cpu, 1.0)] * 5 for cpu in cpus}
 
         monkeypatch.setattr(host, "times", times)
@@ -70,7 +69,7 @@ def simulated(monkeypatch):
         evidence = host.measure(plan)
         found = verdict_on(host, evidence, plan)
         found.facts = evidence.facts
-        assert sum(spent) == pytest.approx(plan.seconds), "however many NUMA nodes there are"
+        assert 0 < sum(spent) <= plan.seconds + 1e-6, "however many NUMA nodes there are"
         return found
 
     return run
