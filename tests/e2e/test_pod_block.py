@@ -101,7 +101,8 @@ def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_pat
 
 def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
     number = len(limited.cluster.schedulable_nodes())
-    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet={"resources": SMALL})
+    page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
+    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet=page)
     limited.install("accept", "gpu-accept", *QUICKLY, *settings)
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
     run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")

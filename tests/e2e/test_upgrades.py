@@ -21,9 +21,13 @@ def upgrade(namespace: Namespace, chart: Path, *options: str) -> subprocess.Comp
 
 
 def pods(namespace: Namespace) -> list[tuple[str, bool]]:
-    """Label of the run, and whether the pod is on a node, of every pod that is there."""
+    """Label of the run, and whether the pod is on a node and has not ended, of every pod that is there."""
     found = namespace.pods("r")
-    return [(pod["metadata"]["labels"]["ddp-run/id"], "nodeName" in pod["spec"]) for pod in found]
+    ended = ("Succeeded", "Failed")
+    return [
+        (pod["metadata"]["labels"]["ddp-run/id"], "nodeName" in pod["spec"] and pod["status"]["phase"] not in ended)
+        for pod in found
+    ]
 
 
 def next_chart(folder: Path) -> Path:
