@@ -21,12 +21,11 @@ Reference of every check, number, limit and fault. How to run them, and what the
 """
 AFTER_CHECKS = """
 The times are estimates for a healthy node of 8 GPUs, not yet measured. Those of burn-in are shares of
-`--burn-in-seconds` (3600). What the checks share is added: the start of three processes with contexts on all GPUs
-(compute, host, memory and links; repeatability; the ranks), and one NCCL world for training, collectives, correctness,
-stragglers and storage. On the CPU all of `quick` takes seconds. A check is ended after three times its time plus 30 s
-(300 s in a rehearsal).
+`--burn-in-seconds` (3600). Each check has a process of its own, and those of ranks (training, collectives,
+correctness, stragglers, storage) a world of their own. On the CPU all of `quick` takes seconds. A check is ended after
+three times its time plus 30 s (300 s in a rehearsal).
 
-On one H100 `quick` takes [50 s](../hack/gpu/results/h100-80gb-measured.md), and
+On one H100 `quick` took [50 s](../hack/gpu/results/h100-80gb-measured.md), when checks still shared processes, and
 [all faults but two](../hack/gpu/results/h100-80gb.md) were found, two of them by a limit, since one GPU has no peers to
 be slower than. What needs two GPUs has run in rehearsals on CPUs only.
 
