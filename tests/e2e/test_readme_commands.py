@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.kube import REPO, Namespace
-from tests.helpers.pages import Reader, blocks
+from tests.helpers.pages import Reader, blocks, install
 
 
 @pytest.fixture
@@ -19,11 +18,7 @@ def reader(namespace: Namespace, tmp_path: Path) -> Reader:
     texts["charts/gpu-accept"] = f"{REPO}/charts/gpu-accept {image} --set device=cpu"
     texts["nodes=16"] = "nodes=2"
     found = Reader(tmp_path / "reader", texts, HELM_NAMESPACE=namespace.name)
-    commands = found.here / "bin"
-    (commands / "kubectl-runs").write_text(
-        f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m kubectl_runs "$@"\n'
-    )
-    (commands / "kubectl-runs").chmod(0o755)
+    install(found.here / "bin", "kubectl-runs")
     config = namespace.cluster.kubectl("config", "view", "--raw", "--minify", "--flatten")
     found.environment["KUBECONFIG"] = str(tmp_path / "kubeconfig")
     Path(found.environment["KUBECONFIG"]).write_text(config)

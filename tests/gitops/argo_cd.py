@@ -13,7 +13,7 @@ from pathlib import Path
 from hack.deps import go_tools
 from tests.helpers.controllers import Programs, definitions
 from tests.helpers.kube import REPO, run, wait_until
-from tests.helpers.pages import install_jobgen
+from tests.helpers.pages import install
 from tests.helpers.processes import free_port
 
 NAMESPACE = "argocd"
@@ -70,7 +70,7 @@ class ArgoCD:
         tools = self.folder / "bin"
         tools.mkdir()
         (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
-        install_jobgen(tools)
+        install(tools, "jobgen")
         self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
         self.launch("argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin")
         self.launch(

@@ -21,10 +21,11 @@ def blocks(page: str, section: str = "") -> list[str]:
     return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
 
 
-def install_jobgen(folder: Path) -> None:
-    """The command jobgen, from the sources of this repository."""
-    installed = folder / "jobgen"
-    installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m jobgen "$@"\n')
+def install(folder: Path, command: str) -> None:
+    """A command of the generator, from the sources of this repository: jobgen or kubectl-runs."""
+    module = command.replace("-", "_")
+    installed = folder / command
+    installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m {module} "$@"\n')
     installed.chmod(0o755)
 
 
@@ -35,7 +36,7 @@ class Reader:
         (here / "bin").mkdir(parents=True)
         for folder in ("gitops", "values-examples"):
             (here / folder).symlink_to(REPO / folder)
-        install_jobgen(here / "bin")
+        install(here / "bin", "jobgen")
         self.here, self.texts = here, texts
         person = {
             f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
