@@ -57,17 +57,21 @@ def test_env_option_overrides_adds_and_fills_in(task_values, task_notes):
 
 
 @pytest.mark.parametrize(
-    ("envs", "expected"),
+    ("fields", "expected"),
     [
-        ("{A: null}", "$.envs.A missing-value"),
-        ("{ON: x}", "$.envs.ON yaml-key"),
-        ("{A: [x]}", "$.envs.A wrong-type"),
-        ("{1A: x}", '$.envs["1A"] bad-value'),
-        ("{RUN_ID: x}", "$.envs.RUN_ID refused-field"),
+        ("envs: {A: null}", "$.envs.A missing-value"),
+        ("envs: {ON: x}", "$.envs.ON yaml-key"),
+        ("envs: {A: [x]}", "$.envs.A wrong-type"),
+        ("envs: {1A: x}", '$.envs["1A"] bad-value'),
+        ("envs: {RUN_ID: x}", "$.envs.RUN_ID refused-field"),
+        ("secrets: {A: }\nenvs: {A: x}", "$.secrets.A conflicting-fields"),
+        ("secrets: ['secrets:A']\nenvs: {A: x}", "$.secrets[0] conflicting-fields"),
+        ("secrets: {'secrets:A': x}", '$.secrets["secrets:A"] bad-value'),
+        ("secrets: [A]", "$.secrets[0] bad-value"),
     ],
 )
-def test_envs_are_refused(task_error, envs, expected):
-    assert brief(task_error(f"name: t\nenvs: {envs}\n")) == expected
+def test_envs_and_secrets_are_refused(task_error, fields, expected):
+    assert brief(task_error(f"name: t\n{fields}\n")) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,19 +109,6 @@ def test_all_tasks_share_one_secret(values):
     assert [task.get("secrets") for task in found["tasks"].values()] == [["A"], ["B"], None]
     (note,) = lines
     assert "' A B | kubectl create secret generic other-secrets --from-env-file=/dev/stdin" in note
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ("secrets: {A: }\nenvs: {A: x}", "$.secrets.A conflicting-fields"),
-        ("secrets: ['secrets:A']\nenvs: {A: x}", "$.secrets[0] conflicting-fields"),
-        ("secrets: {'secrets:A': x}", '$.secrets["secrets:A"] bad-value'),
-        ("secrets: [A]", "$.secrets[0] bad-value"),
-    ],
-)
-def test_secrets_are_refused(task_error, fields, expected):
-    assert brief(task_error(f"name: t\n{fields}\n")) == expected
 
 
 FIELDS = [
