@@ -64,7 +64,6 @@ def save():
     open(f"{out}/final.ckpt", "wb").write(pickle.dumps(Config()))
 """
 BASE = OUT + "import os, pickle, time\n"
-SHOW = "from facts import facts; facts({out!r})"
 
 PROGRAMS: dict[str, Program] = {
     "facts of a script": Program({"train.py": LOADED + FACTS + OUT + "facts(out)\n"}),
