@@ -78,7 +78,7 @@ def test_a_closed_port_is_connection_refused(run):
         65,
         "connection-refused",
         "node 0 at localhost (127.0.0.1)",
-        f"port {run.port + 1} ",
+        f"port {run.port + 1}",
         "image not pulled",
     )
 
@@ -101,7 +101,7 @@ def test_a_port_that_drops_packets_is_packets_dropped(run):
             client.setblocking(False)
             client.connect_ex(("127.0.0.1", run.port + 1))
         run.pod(1, 2)
-        run.assert_verdict(65, "packets-dropped", f"port {run.port + 1} ")
+        run.assert_verdict(65, "packets-dropped", f"port {run.port + 1}")
 
 
 def test_an_http_server_on_the_port_is_a_foreign_service(run):
@@ -119,7 +119,7 @@ def test_a_service_that_sends_nothing_is_no_response(run):
     held = []
     with listener(run.port + 1, held.append):
         run.pod(1, 2)
-        run.assert_verdict(65, "no-response", f"port {run.port + 1} ")
+        run.assert_verdict(65, "no-response", f"port {run.port + 1}")
     assert held
     for client in held:
         client.close()
@@ -128,7 +128,7 @@ def test_a_service_that_sends_nothing_is_no_response(run):
 def test_a_proxy_that_closes_connections_is_connection_closed(run):
     with listener(run.port + 1, socket.socket.close):
         run.pod(1, 2)
-        run.assert_verdict(65, "connection-closed", f"port {run.port + 1} ")
+        run.assert_verdict(65, "connection-closed", f"port {run.port + 1}")
 
 
 def test_garbage_on_the_port_does_not_disturb_the_coordinator(run):
@@ -269,7 +269,7 @@ def test_two_runs_on_one_port_do_not_mix(run):
     run.pod(1, 2, RUN_ID="second")
     assert run.wait() == [66, 65, 65], run.output
     assert_verdict(run.pods[0], 66, "node-missing", "node 1 ")
-    assert_verdict(run.pods[1], 65, "port-in-use", f"port {run.port + 1} ", "node 0")
+    assert_verdict(run.pods[1], 65, "port-in-use", f"port {run.port + 1}", "node 0")
     assert_verdict(run.pods[2], 65, "other-run", "belongs to another run")
 
 

@@ -29,13 +29,10 @@ class Coordinator:
         self.config, self.join_deadline = config, join_deadline
         self.orders = Orders(attempt=config.attempt)
         self.nodes: dict[int, Node] = {}
-        # Two pods of one index, and since when.
-        self.duplicate: tuple[Node, Node, float] | None = None
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
         # Of nodes and ranks, in the order of arrival.
         self.failures: dict[tuple[int, int | None], Failure] = {}
         self.started_at = self.failed_at = self.stopped_at = 0.0
-        self.failed_before_stop: Failure | None = None
         self.first_question = 0  # since a failure
         self.asked_at, self.warned = 0.0, False
         self.stacks_question = 0  # while the stacks of all ranks are gathered
@@ -60,9 +57,13 @@ class Coordinator:
             alone = not other or other.closed or other.info.pod == info.pod
             how = "without this node since its restart"
             return f"runs {how if alone else f'with {other.info.pod} as node {index}'}"
-        if other and other.info.pod != info.pod:
-            self.duplicate = (other, node, now)
+        lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
+        if lives and other.info.pod != info.pod:
+            both = f"{format_node(other.info)} and {format_node(info)}"
+            self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
         self.nodes[index], node.progress_at = node, now
+        # No node waits longer than it was asked to.
+        self.join_deadline = min(self.join_deadline, now + node.status.join_s)
         return ""
 
     def hear(self, node: Node, status: Status, now: float) -> None:
@@ -81,7 +82,6 @@ class Coordinator:
         # A node that is done is drained while the others still work.
         if status.stop and not self.stopped_at and status.state is not NodeState.DONE:
             self.stopped_at = now
-            self.failed_before_stop = self.known()
             self.orders.stop = f"{format_node(node.info)} got {status.stop}"
         if status.wants_stacks and not self.stacks_question:
             self.gather_stacks(now)
@@ -99,7 +99,8 @@ class Coordinator:
         """This process was frozen, so nothing could be heard."""
         for node in self.nodes.values():
             node.heard_at = now
-        if self.started and frozen_s > self.config.timeouts["heartbeat-timeout"]:
+        # Their last heartbeat may be older.
+        if self.started and frozen_s > self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S:
             # The others have given node 0 up, and have closed their connections.
             self.lost = {0: f"was frozen for {frozen_s:.1f} s"}
             self.finish(root_cause.node_lost(self.nodes, self.lost), now)
@@ -132,35 +133,22 @@ class Coordinator:
             ran_s = now - self.started_at
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 
-    def known(self) -> Failure | None:
-        return root_cause.known(self.nodes, list(self.failures.values()), self.lost)
-
     def find_silent(self, now: float) -> None:
         limit = self.config.timeouts["heartbeat-timeout"]
         for index, node in self.nodes.items() if self.started else ():
             if node.running and now - node.heard_at > limit:
                 self.lost.setdefault(index, f"sent no heartbeat for {limit} s")
 
-    def missing(self) -> list[int]:
-        return [index for index in range(self.config.nnodes) if index not in self.nodes]
-
     def check_join(self, now: float) -> None:
         """Order the start once every node has joined and all match. Raises Failure."""
         config, nodes = self.config, [self.nodes[index] for index in sorted(self.nodes)]
-        if self.duplicate:
-            old, new, since = self.duplicate
-            if now < since + 3 * HEARTBEAT_S:
-                return
-            if old.heard_at > since and new.heard_at > since:
-                both = f"{format_node(old.info)} and {format_node(new.info)}"
-                raise Failure("duplicate-node", f"{both} claim the same index")
-            self.duplicate = None
         if self.lost:  # during a restart in place
             raise root_cause.node_lost(self.nodes, self.lost)
         for node in nodes:
             if node.info.problem:
                 raise node.info.problem
-        infos, missing = [node.info for node in nodes], self.missing()
+        infos = [node.info for node in nodes]
+        missing = [index for index in range(config.nnodes) if index not in self.nodes]
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
             node_info.compare(infos)
@@ -180,9 +168,10 @@ class Coordinator:
         # The grace period is over before this; a node that has told nothing has not saved.
         over = now > self.stopped_at + self.config.timeouts["grace-period"] + STOP_S
         if over or all(node.over for node in self.nodes.values()):
-            # What went wrong while saving is the cause.
-            stopped = root_cause.stopped(self.orders.stop, self.nodes)
-            raise self.failed_before_stop or self.known() or stopped
+            # What went wrong before, or while saving, is the cause.
+            failures = [each for each in self.failures.values() if not each.asked]
+            known = root_cause.known(self.nodes, failures, self.lost)
+            raise known or root_cause.stopped(self.orders.stop, self.nodes)
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""

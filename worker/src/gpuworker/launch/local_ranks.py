@@ -24,12 +24,11 @@ from gpuworker.launch.protocol import NodeState, Orders, RankReport
 from gpuworker.launch.rank import GOOD_CODES, Rank, start
 from gpuworker.launch.rank_failure import (
     describe_errors,
-    full_volumes,
     of_abort,
     of_exception,
     signal_of,
 )
-from gpuworker.runtime import processes
+from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
@@ -172,7 +171,7 @@ class LocalRanks:
         number = signal_of(rank.code, program) if rank.code is not None else 0
         by_signal = f"ended by {stacks.signal_name(number)}" if number else ""
         if rank.errors:
-            cause = of_exception(rank.errors, rank.addresses, full_volumes(), oom)
+            cause = of_exception(rank.errors, rank.addresses, machine.full_volumes(), oom)
             if cause == "port-in-use" and rank.number:
                 cause = "program-failed"  # the store of the run is rank 0's
             detail = describe_errors(rank.errors, rank.answer.get("program", ""))
@@ -181,7 +180,7 @@ class LocalRanks:
             cause, last = "killed" if number else "program-failed", rank.output.lines()
             if number == signal.SIGKILL and oom:
                 cause = "out-of-memory"
-            elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
+            elif number == signal.SIGBUS and "/dev/shm" in machine.full_volumes():
                 cause = "shared-memory-full"
             elif number == signal.SIGABRT:
                 cause, line = of_abort(rank.output.watchdog, last)

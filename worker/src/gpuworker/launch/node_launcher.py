@@ -20,7 +20,7 @@ from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
@@ -49,10 +49,10 @@ class NodeLauncher:
         self.ending = False
         self.stop_signal = ""
         self.phase_at = started_at
-        self.looked_at = self.told_at = self.progress_at = 0.0
+        self.looked_at = self.told_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[str, asyncio.Task] = {}
-        self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
 
     def log_phase(self, name: str, **facts: object) -> None:
         now = time.monotonic()
@@ -77,17 +77,8 @@ class NodeLauncher:
             await self.server.start()
         address = await network.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
-        info = self.info
-        try:
-            if config.problem:
-                raise config.problem
-            interface, own_address = network.choose_interface(config, address)
-            self.log_phase("interface", interface=interface, address=own_address)
-            info = await self.prepare(interface)
-        except Exception as error:
-            # It goes to node 0, so that no other node waits for this one.
-            info.problem = self.problem(error)
-        self.participant = Participant(config, Status(config.run_id, info), address)
+        await self.prepare(address)
+        self.participant = Participant(config, Status(config.run_id, self.info), address)
         self.do("connection", self.participant.stay_connected(self.join_deadline))
         await self.follow_orders()
         return self.participant.orders.verdict
@@ -98,13 +89,19 @@ class NodeLauncher:
             return Failure(error.cause, f"{self.name}: {error.reason}")
         return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
 
-    async def prepare(self, interface: str) -> NodeInfo:
-        """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
-        # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-        info = await asyncio.to_thread(node_info.collect, self.config, interface)
-        node_info.check_self(self.config, info)
-        self.ranks = LocalRanks(self.config, self.output)
-        return info
+    async def prepare(self, address: str) -> None:
+        """Check this node, and make the folder of its ranks. `address`: node 0's."""
+        config, info = self.config, self.info
+        try:
+            if config.problem:
+                raise config.problem
+            interface, own_address = network.choose_interface(config, address)
+            self.log_phase("interface", interface=interface, address=own_address)
+            # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
+            await asyncio.to_thread(node_info.complete, info, config, interface)
+            self.ranks = LocalRanks(config, self.output)
+        except Exception as error:  # it goes to node 0, so that no other node waits for this one
+            info.problem = self.problem(error)
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
@@ -140,8 +137,7 @@ class NodeLauncher:
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             self.ranks.problem = Failure("program-failed", reason)
-        self.progress_at = time.monotonic()
-        participant.status.state = NodeState.RUNNING
+        participant.status.state, participant.status.progress_age = NodeState.RUNNING, 0.0
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
@@ -160,10 +156,8 @@ class NodeLauncher:
 
     def tell(self, **more: object) -> None:
         """Send this node's status."""
-        status, now = self.participant.status, time.monotonic()
-        age = now - self.progress_at if status.state is NodeState.RUNNING else 0.0
-        self.told_at = now
-        self.participant.send(replace(status, progress_age=age, **more))
+        self.told_at = time.monotonic()
+        self.participant.send(replace(self.participant.status, **more))
 
     def look_around(self, now: float) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
@@ -172,7 +166,7 @@ class NodeLauncher:
             return
         self.looked_at = now
         reap(rank.pid for rank in ranks.ranks)
-        self.progress_at = ranks.progress_at()
+        status.progress_age = now - ranks.progress_at()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
@@ -188,10 +182,7 @@ class NodeLauncher:
         if not self.stopping:
             await end_children()  # they may hold ports and GPUs
             self.ranks.close()
-            try:
-                await self.prepare(status.info.interface)
-            except Exception as error:
-                status.info.problem = self.problem(error)
+            await self.prepare(self.participant.address)
         status.restarts, status.failures = number, []
 
     # -- signals and orders
@@ -210,7 +201,8 @@ class NodeLauncher:
             return
         if not self.participant or not self.participant.started_at:
             self.stop_signal = name
-            self.stopped_early.set_result(None)
+            reason = f"{self.name} got {name} before the ranks were started"
+            self.stopped_early.set_result(Failure("stopped", reason))
         elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
             self.stop_signal = self.participant.status.stop = name
 

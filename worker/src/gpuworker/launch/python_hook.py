@@ -71,30 +71,22 @@ def facts(error, with_text):
         "last": lines[-1].strip()[:TEXT] if lines else "",
         "errno": number if type(number) is int else None,
         "file": file[:TEXT] if isinstance(file, str) else "",
-        "frames": stack_of_traceback(error.__traceback__),
+        "frames": stack(list(lines_of(error.__traceback__, "tb_next"))[::-1]),
     }
 
 
-def stack_of_traceback(traceback):
-    """[file, line, function], the innermost first."""
-    found = []
-    while traceback is not None:
-        found.append(place(traceback.tb_frame, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return found[::-1][:FRAMES]
+def lines_of(each, following):
+    """Frames with their lines, of a frame and its callers, or of a traceback."""
+    while each is not None:
+        line = each.tb_lineno if hasattr(each, "tb_frame") else each.f_lineno
+        yield getattr(each, "tb_frame", each), line
+        each = getattr(each, following)
 
 
-def stack(frame):
+def stack(frames):
     """[file, line, function], the innermost first; the outermost is always there."""
-    found = []
-    while frame is not None:
-        found.append(place(frame, frame.f_lineno))
-        frame = frame.f_back
+    found = [[each.f_code.co_filename, line, each.f_code.co_name] for each, line in frames]
     return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
-
-
-def place(frame, line):
-    return [frame.f_code.co_filename, line, frame.f_code.co_name]
 
 
 class Rank:
@@ -105,8 +97,6 @@ class Rank:
 
         self.thread, self.pid, self.main = _thread, os.getpid(), _thread.get_ident()
         self.steps, self.bounded, self.adopted = 0, False, False
-        self.asked = None
-        self.stopping = self.running = None  # locks: held until the thread shall end; while it runs
         self.owner = self.claim()
         if self.owner:
             self.serve()
@@ -150,6 +140,7 @@ class Rank:
 
     def start_thread(self):
         if os.getpid() == self.pid:
+            # Locks: held until the thread shall end, and while it runs.
             self.stopping, self.running = self.thread.allocate_lock(), self.thread.allocate_lock()
             self.stopping.acquire()
             self.running.acquire()
@@ -164,24 +155,19 @@ class Rank:
             self.running.acquire()
 
     def answer_questions(self, stopping, running):
+        asked = None
         while not stopping.acquire(timeout=ASK_S):
             try:
-                self.answer_question()
+                self.adopt()
+                stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
+                if stamp != asked:
+                    asked = stamp
+                    self.answer(stamp)
             except BaseException:  # whatever it is, the program goes on
                 continue
         running.release()
 
-    def answer_question(self):
-        self.adopt()
-        stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
-        if stamp != self.asked:
-            self.asked = stamp
-            self.write_answer(stamp)
-
-    def write_answer(self, asked):
-        self.write(f"answer.{self.pid}", repr({"asked": asked, **self.answer()}))
-
-    def answer(self):
+    def answer(self, asked):
         threading = sys.modules.get("threading")  # the program's, if it has threads
         names = {each.ident: each for each in threading.enumerate()} if threading else {}
         flying, own, threads = sys._current_exceptions(), self.thread.get_ident(), []
@@ -194,15 +180,15 @@ class Rank:
                 "name": getattr(known, "name", ""),
                 "main": ident == self.main,
                 "daemon": getattr(known, "daemon", True),
-                "stack": stack(frame),
+                "stack": stack(lines_of(frame, "f_back")),
                 "error": describe(error),
             })  # fmt: skip
         groups, last = self.collectives()
-        main = sys.modules.get("__main__")
-        return {
-            "owner": self.owner, "threads": threads, "groups": groups, "last": last,
-            "steps": self.steps, "program": getattr(main, "__file__", "") or "",
-        }  # fmt: skip
+        program = getattr(sys.modules.get("__main__"), "__file__", "") or ""
+        self.write(f"answer.{self.pid}", repr({
+            "asked": asked, "owner": self.owner, "threads": threads, "groups": groups, "last": last,
+            "steps": self.steps, "program": program,
+        }))  # fmt: skip
 
     def collectives(self):
         """Process group -> collectives started; and the last one of each, by torch's recorder."""
@@ -236,7 +222,7 @@ class Rank:
             return
         if not self.bounded and loaded(C10D):  # at once: the program may make a group next
             self.bounded = True
-            self.set_default_timeout(float(os.environ.get("GPU_CHARTS_COLLECTIVE_TIMEOUT") or 0))
+            self.set_default_timeout()
         torch, optimizer = loaded("torch"), loaded(OPTIMIZER)
         if not self.bounded or not torch or not optimizer:
             return
@@ -253,15 +239,14 @@ class Rank:
         if not self.owner:  # a launcher of the image's is the owner, and this may be its rank
             self.serve()
 
-    def set_default_timeout(self, seconds):
+    def set_default_timeout(self):
         import datetime
 
-        if seconds:
-            timeout = datetime.timedelta(seconds=seconds)
-            for module in (sys.modules["torch.distributed.constants"], sys.modules[C10D]):
-                for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
-                    if getattr(module, name, None) is not None:
-                        setattr(module, name, timeout)
+        timeout = datetime.timedelta(seconds=float(os.environ["GPU_CHARTS_COLLECTIVE_TIMEOUT"]))
+        for module in (sys.modules["torch.distributed.constants"], sys.modules[C10D]):
+            for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+                if getattr(module, name, None) is not None:
+                    setattr(module, name, timeout)
 
     def on_event(self, event, arguments):
         if event == "import" and not self.adopted:
@@ -270,7 +255,7 @@ class Rank:
             # The text comes from code of the program, which may block.
             self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
             self.write(f"error.{self.pid}", repr(describe(arguments[2])))
-            self.write_answer(None)  # without a question, which might come too late
+            self.answer(None)  # without a question, which might come too late
 
 
 def on_event(event, arguments):

@@ -5,21 +5,16 @@ Nothing here asks the rank; `errors` are what its hook has written (python_hook.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import shutil
 import signal
-import threading
 from collections.abc import Iterable
-from pathlib import Path
 
 from gpuworker.launch import stacks
 from gpuworker.launch.failure_causes import BY_KEY
 from gpuworker.runtime import processes
 
-STATVFS_S = 1.0  # for the free space of all volumes
 OUT_OF_MEMORY = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
 NO_MEMORY = re.compile(r"(CUDA|HIP) out of memory|Cuda failure (2 )?'out of memory'")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -151,22 +146,3 @@ def describe_errors(errors: list[dict], program: str) -> str:
         parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
     place = stacks.place(errors[0]["frames"], program)
     return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
-
-
-def full_volumes() -> list[str]:
-    """Volumes that could be written and are full; asked in a thread, as NFS may not answer."""
-    found: list[str] = []
-
-    def look() -> None:
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, place, _, options, *_ = line.split()
-            with contextlib.suppress(OSError):
-                space = shutil.disk_usage(place)
-                little = space.free < 1 << 20 and space.free * 100 < space.total
-                if options.split(",")[0] == "rw" and little and place not in found:
-                    found.append(place)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(STATVFS_S)
-    return list(found)
