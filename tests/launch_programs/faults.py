@@ -238,6 +238,9 @@ PROGRAMS: dict[str, Fault] = {
         "75 saved", "stop = []\non_term(lambda: stop.append(1))\nflag = torch.zeros(1)\nprint('READY', flush=True)\nwhile not flag.item():\n"
         "    flag[0] = len(stop)\n    dist.all_reduce(flag)\n    time.sleep(0.05)\nsave(f'saved{RANK}')\nsys.exit(0)",
         act=("TERM", 0), files=("saved0", "saved1")),
+    "eight nodes": gloo("0 done", "dist.barrier()", nodes=8, each=1, shown=("world=8",)),
+    "a failure of eight nodes": gloo("1 program-failed", "if RANK == 5:\n    raise ValueError('bad shard 17')\nwhile True:\n    dist.all_reduce(ones)",
+                                     "rank 5 of node 5 (pod run-5 on n5)", "bad shard 17", nodes=8, each=1),
     # -- with torch: hangs, and the rank that is named
     "a rank that is elsewhere": hang(ELSEWHERE, "rank 1 of node 1 (pod run-1 on n1) is at ", "in load", "rank 0 of node 0", nodes=2, each=1),
     "a functional collective": hang("from torch.distributed import _functional_collectives as f\n" + LOADS +

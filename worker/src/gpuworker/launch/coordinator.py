@@ -159,10 +159,9 @@ class Coordinator:
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others
             named = first([f"node {index}" for index in missing or late])
-            done = "join" if missing else "end the program for its restart"
-            limit = f"within {config.timeouts['join-timeout']} s"
+            limit = config.timeouts["join-timeout"]
             joined = f"{len(nodes)} of {config.nnodes} joined"
-            raise Failure("node-missing", f"{named} did not {done} {limit}; {joined}")
+            raise Failure("node-missing", f"{named} did not join within {limit} s; {joined}")
 
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.

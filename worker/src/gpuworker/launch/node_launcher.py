@@ -239,7 +239,7 @@ class NodeLauncher:
                 partial.rename(self.ranks.folder / SHOWN)
 
     async def close(self, verdict: Failure | None) -> None:
-        """Send the verdict to the other nodes and end the ranks."""
+        """Send the verdict to the other nodes, end the ranks, and what they have left behind."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.server:
             await self.server.close(None if self.stopped_early.done() else verdict)
@@ -247,12 +247,7 @@ class NodeLauncher:
             reason = f"the run has ended: {verdict.cause if verdict else 'done'}"
             stopped = bool(self.stop_signal or self.ranks.stop_deadline)
             await self.ranks.end(reason, stopped=stopped)
-
-    async def wait_for_leftovers(self, verdict: Failure | None) -> None:
-        """Give processes that the ranks left behind some time; the verdict is already written.
-
-        After a failure they end: workers of a killed rank may hold a GPU of this machine.
-        """
+        # After a failure they end: workers of a killed rank may hold a GPU of this machine.
         await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
         if verdict and verdict.cause != "saved":
             await end_children()
