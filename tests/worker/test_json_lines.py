@@ -15,7 +15,7 @@ PROBLEM = Failure("usage", "why")
 MESSAGES = [
     Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
     Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),
-    Orders(go=True, restarts=1, missing=[7]),
+    Orders(go=True, restarts=1),
     Orders(verdict=Failure("program-failed", "exit code 1", rank=7)),
 ]
 

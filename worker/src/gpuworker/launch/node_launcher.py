@@ -49,7 +49,7 @@ class NodeLauncher:
         self.ending = False
         self.stop_signal = ""
         self.phase_at = started_at
-        self.looked_at = self.told_at = 0.0
+        self.looked_at = self.told_at = self.progress_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[str, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
@@ -137,7 +137,8 @@ class NodeLauncher:
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             self.ranks.problem = Failure("program-failed", reason)
-        participant.status.state, participant.status.progress_age = NodeState.RUNNING, 0.0
+        self.progress_at = time.monotonic()
+        participant.status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
@@ -156,8 +157,9 @@ class NodeLauncher:
 
     def tell(self, **more: object) -> None:
         """Send this node's status."""
-        self.told_at = time.monotonic()
-        self.participant.send(replace(self.participant.status, **more))
+        status, self.told_at = self.participant.status, time.monotonic()
+        age = self.told_at - self.progress_at if status.state is NodeState.RUNNING else 0.0
+        self.participant.send(replace(status, progress_age=age, **more))
 
     def look_around(self, now: float) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
@@ -166,7 +168,7 @@ class NodeLauncher:
             return
         self.looked_at = now
         reap(rank.pid for rank in ranks.ranks)
-        status.progress_age = now - ranks.progress_at()
+        self.progress_at = ranks.progress_at()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True

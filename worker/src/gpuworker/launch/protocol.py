@@ -100,7 +100,6 @@ class Status:
 
     run_id: str
     info: NodeInfo
-    join_s: float = math.inf
     state: NodeState = NodeState.JOINED
     restarts: int = 0
     progressed: bool = False
@@ -110,6 +109,7 @@ class Status:
     reports: list[RankReport] = field(default_factory=list)
     stop: str = ""
     wants_stacks: bool = False
+    join_s: float = math.inf
 
 
 @dataclass
