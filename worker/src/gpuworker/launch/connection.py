@@ -118,7 +118,7 @@ class Server:
         if coordinator.ended:
             self.send_orders()
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
-        while coordinator.ended and not coordinator.started and time.monotonic() < end:
+        while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
             if len(set(self.streams.values())) >= self.config.nnodes:
                 break
             await asyncio.sleep(LOOK_S)

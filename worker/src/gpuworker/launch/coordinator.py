@@ -43,20 +43,14 @@ class Coordinator:
     def ended(self) -> bool:
         return self.orders.done or bool(self.orders.verdict)
 
-    @property
-    def started(self) -> bool:
-        return self.orders.go or self.orders.restarts > 0
-
     # -- what the nodes tell
 
     def join(self, node: Node, now: float) -> str:
         """A new connection of a node. Returns why it cannot take part, if so."""
         index, info = node.info.node, node.info
         other = self.nodes.get(index)
-        if self.started and not self.ended:  # a pod that restarted alone; the others must, too
-            alone = not other or other.closed or other.info.pod == info.pod
-            how = "without this node since its restart"
-            return f"runs {how if alone else f'with {other.info.pod} as node {index}'}"
+        if self.started_at and not self.ended:  # a pod that restarted alone; the others must, too
+            return f"has started without this pod, with {other.info.pod} as node {index}"
         lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != info.pod:
             both = f"{format_node(other.info)} and {format_node(info)}"
@@ -90,7 +84,7 @@ class Coordinator:
         """Its connection has ended."""
         node.closed, index = True, node.info.node
         if self.nodes.get(index) is node and not self.ended:
-            if not self.started:
+            if not self.started_at:
                 del self.nodes[index]  # it may join again until the deadline
             elif not node.over:
                 self.lost.setdefault(index, "closed the connection without a report")
@@ -99,8 +93,8 @@ class Coordinator:
         """This process was frozen, so nothing could be heard."""
         for node in self.nodes.values():
             node.heard_at = now
-        # Their last heartbeat may be older.
-        if self.started and frozen_s > self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S:
+        limit = self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S
+        if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
             self.lost = {0: f"was frozen for {frozen_s:.1f} s"}
             self.finish(root_cause.node_lost(self.nodes, self.lost), now)
@@ -135,7 +129,7 @@ class Coordinator:
 
     def find_silent(self, now: float) -> None:
         limit = self.config.timeouts["heartbeat-timeout"]
-        for index, node in self.nodes.items() if self.started else ():
+        for index, node in self.nodes.items() if self.started_at else ():
             if node.running and now - node.heard_at > limit:
                 self.lost.setdefault(index, f"sent no heartbeat for {limit} s")
 

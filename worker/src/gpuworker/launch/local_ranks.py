@@ -97,10 +97,10 @@ class LocalRanks:
         stuck = [rank for rank, each in calm if each.waits and not rank.writes()]
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
-            self.kill("it waits in a collective of a world that has ended", stuck)
+            self.kill(stuck, "it waits in a collective of a world that has ended")
         grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
         await self.wait_until(begin + grace_s)
-        self.kill(reason)
+        self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
 
     async def wait_until(self, deadline: float) -> None:
@@ -209,9 +209,9 @@ class LocalRanks:
             if rank.code is None:
                 processes.kill(processes.behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
-    def kill(self, reason: str, ranks: list[Rank] | None = None) -> None:
-        """Send SIGKILL to what still runs, or to these ranks only, and log why."""
-        killed = [rank for rank in (self.ranks if ranks is None else ranks) if rank.code is None]
+    def kill(self, ranks: list[Rank], reason: str) -> None:
+        """Send SIGKILL to those that still run, and log why."""
+        killed = [rank for rank in ranks if rank.code is None]
         if killed:
             numbers = ",".join(str(rank.number) for rank in killed)
             log(Tag.DDP, phase="kill", ranks=numbers, reason=reason)

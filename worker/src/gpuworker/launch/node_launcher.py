@@ -221,7 +221,7 @@ class NodeLauncher:
         ranks.stop_deadline = time.monotonic() + grace_s
         ranks.terminate(ranks.ranks)
         over = f"the grace period of {grace_s} s is over"
-        asyncio.get_running_loop().call_later(grace_s, ranks.kill, over)
+        asyncio.get_running_loop().call_later(grace_s, ranks.kill, ranks.ranks, over)
 
     async def answer(self, orders: Orders) -> None:
         status = self.participant.status
