@@ -68,10 +68,8 @@ def of_rank(
     if re.match(r"2\.\d\.|2\.10", machine.torch_version()):  # later ones warn of these
         defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
         defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
-    # The hook, without the folder that lets `python -m torch.distributed.run` find the launcher: a
-    # torchrun in a rank is the image's own.
-    left_out = "", os.path.dirname(inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", ""))
-    paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each not in left_out]
+    inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", "")  # a torchrun in a rank is the image's own
+    paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each]
     hook = {
         "PYTHONPATH": ":".join([f"{folder}/hook", *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,

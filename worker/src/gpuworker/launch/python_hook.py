@@ -1,10 +1,10 @@
-"""Hook in every Python of a rank, and of a group's task that has the launcher: a sitecustomize.
+"""Hook in every Python of a rank: a sitecustomize.
 
 It is first in PYTHONPATH. It changes nothing that a program can see: it removes itself from
 sys.path, hands on to the image's own sitecustomize, holds no file or socket open, replaces no
 function of a rank and keeps no object of the program.
 
-In a rank, the launcher asks it. Questions and answers are files in the rank's folder:
+The launcher asks it. Questions and answers are files in the rank's folder:
 
   question        a new time stamp asks for an answer
   pid             the process that is the rank: the first Python that lives below the launcher
@@ -12,9 +12,6 @@ In a rank, the launcher asks it. Questions and answers are files in the rank's f
   error.PID       the exception that ended the main program
   end.PID         the main program and its exit handlers have ended
   stepped         the optimizer has made its first step
-
-In a task, `python -m torch.distributed.run` and `accelerate launch` find the launcher by it, as a
-script finds it under the name torchrun.
 
 Standard library only, Python 3.10 or newer, and no import of gpuworker.
 """
@@ -24,13 +21,10 @@ import sys
 
 # Literal, because the contract cannot be imported here; a test compares them.
 FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
-TORCHRUN = os.environ.get("GPU_CHARTS_TORCHRUN", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
-STANDARD = "torch.distributed.run", "torch.distributed.launch"
 OWN, RANK = sys.modules[__name__], None  # this module; the rank, in a process that may be one
-SEEN = []  # the import of torchrun, once
 
 
 def loaded(name):
@@ -264,28 +258,8 @@ def on_event(event, arguments):
             del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
         elif RANK:
             RANK.on_event(event, arguments)
-        elif TORCHRUN and event == "import" and arguments[0] == STANDARD[0] and not SEEN:
-            import importlib
-
-            SEEN.append(event)  # the import here is an event, too
-            importlib.import_module(STANDARD[0]).run = run_launcher
     except BaseException:  # whatever it is, the program goes on
         pass
-
-
-def find_launcher():
-    words = sys.orig_argv
-    module = words.index("-m") + 1 if "-m" in words else 0
-    if 0 < module < len(words) and words[module] in STANDARD and sys.argv[0] == "-m":
-        os.execv(TORCHRUN, [TORCHRUN, *words[module + 1 :]])
-
-
-def run_launcher(args):
-    """torch.distributed.run.run for a program that calls it: accelerate launch."""
-    flags = [f"--nproc-per-node={args.nproc_per_node}"]
-    flags += ["--module"] * bool(args.module) + ["--no-python"] * bool(args.no_python)
-    words = [TORCHRUN, *flags, "--", args.training_script, *args.training_script_args]
-    os.execv(TORCHRUN, words)
 
 
 def hand_on():
@@ -306,9 +280,7 @@ if __name__ == "sitecustomize":
     try:
         if FOLDER:
             RANK = Rank()
-        elif TORCHRUN:
-            find_launcher()
-        sys.addaudithook(on_event)
+            sys.addaudithook(on_event)
     except Exception:  # a rank without its hook is named in the log
         pass
     hand_on()
