@@ -180,23 +180,6 @@ def test_nothing_is_decided_before_all_have_answered():
     assert verdict(known, own, ago=root_cause.ANSWERS_S + 1).rank == 1, "nor is an answer waited for without end"
 
 
-def test_the_victim_of_a_lost_connection_waits_for_the_culprit():
-    """Rank 1 cleans up: it works, and has not failed yet."""
-    victim = lost_peer(0)
-    known = nodes(RankReport(0, failed=True), RankReport(1))
-    assert verdict(known, victim) is None
-    assert verdict(known, victim, ago=root_cause.SUSPECT_S + 1).cause == "peer-lost"
-    found = verdict(known, victim, Failure("program-failed", "ValueError: bad shard 17", rank=1))
-    assert (found.cause, found.rank) == ("program-failed", 1)
-
-
-def test_an_exception_in_flight_is_the_cause_if_it_never_ends():
-    flying = Failure("program-failed", "ValueError: bad shard 17", rank=1)
-    waits = RankReport(1, waits=True, flying=flying)
-    found = verdict(nodes(RankReport(0, failed=True), waits), lost_peer(0))
-    assert (found.cause, found.rank) == ("program-failed", 1) and "bad shard 17" in found.reason
-
-
 @pytest.mark.parametrize("log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"])
 def test_the_lost_node_is_the_culprit_and_not_the_survivor(log):
     known = nodes(RankReport(0, failed=True))
@@ -209,28 +192,8 @@ def timed_out(rank: int) -> Failure:
     return Failure("collective-timeout", "Timed out", rank=rank)
 
 
-def test_a_rank_that_is_behind_or_elsewhere_is_named_first():
-    known = nodes(
-        RankReport(0, waits=True, words="timed out at a.py:3", groups={"0": 8}, failed=True),
-        RankReport(1, words="is at a.py:9 in load", groups={"0": 7}),
-    )
-    reason = verdict(known, timed_out(0)).reason
-    assert "rank 1 (7)" in reason and reason.index("a.py:9 in load") < reason.index("a.py:3", reason.index("a.py:9"))
-
-
-def test_a_rank_that_still_imports_has_a_cause_of_its_own():
-    known = nodes(RankReport(0, failed=True), RankReport(1, importing=True))
-    found = verdict(known, timed_out(0))
-    assert (found.cause, found.code, found.rank) == ("slow-import", 69, 1)
-
-
 def test_different_collectives_of_the_same_number_are_shown():
     last = [{"0": {"number": 3, "op": "all_reduce", "sizes": size, "types": "f"}} for size in ("[[4]]", "[[5]]")]
     known = nodes(*(RankReport(n, waits=True, last=last[n], failed=True) for n in (0, 1)))
     reason = verdict(known, timed_out(0), timed_out(1)).reason
     assert "[[4]]" in reason and "[[5]]" in reason
-
-
-def test_a_rank_that_ended_with_0_while_others_work_is_the_cause():
-    known = nodes(RankReport(0, failed=True), RankReport(1, code=0))
-    assert verdict(known, lost_peer(0)).cause == "early-exit" and "rank 1" in verdict(known, lost_peer(0)).reason
