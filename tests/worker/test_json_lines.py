@@ -38,8 +38,8 @@ GARBAGE = [
     b'{"type": "Popen", "args": ["sh"]}\n',
     b'{"type": ["Orders"]}\n',
     b'{"type": "Status"}\n',  # without its run
-    b'{"type": "Orders", "missing": 5}\n',
-    b'{"type": "Orders", "missing": ["5"]}\n',
+    b'{"type": "Orders", "question": "5"}\n',
+    b'{"type": "Orders", "stop": 5}\n',
     b'{"type": "Orders", "attempt": true}\n',
     b'{"type": "Orders", "verdict": {"cause": "nonsense"}}\n',
     b'{"type": "Orders", "verdict": {"cause": "done"}}\n',

@@ -79,7 +79,7 @@ def test_an_error_of_the_program_is_the_programs(found):
         (error(NETWORK, "The server socket has failed to listen on [::]:29500: EADDRINUSE"), "port-in-use"),
         (error(RUNTIME, "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"), "peer-lost"),
         (error(RUNTIME, "[gloo/transport/unbound_buffer.cc:78] Timed out waiting 5ms"), "collective-timeout"),
-        (error(RUNTIME, "[ProcessGroupGloo.cpp:1] Ranks 1 failed to pass monitoredBarrier"), "collective-timeout"),
+        (error(RUNTIME, "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 4000 ms"), "collective-timeout"),
         (error(RUNTIME, "DataLoader worker (pid 1) is killed by signal: Bus error. It is"), "shared-memory-full"),
         (error("builtins.OSError", "Disk quota exceeded", errno.EDQUOT), "disk-full"),
         (error("safetensors_rust.SafetensorError", "I/O error: No space left on device (os error 28)"), "disk-full"),

@@ -174,6 +174,8 @@ class Coordinator:
         if self.lost or self.failures:
             if not self.failed_at:
                 self.failed_at, self.first_question = now, self.orders.question + 1
+                for node in nodes:  # they may be old
+                    node.reports = {}
             if self.failed_at == now or now > self.asked_at + ASK_AGAIN_S:
                 self.ask(now)
             failures, asked = list(self.failures.values()), self.answered(self.first_question)

@@ -175,6 +175,8 @@ class Rank:
             made.waits = self.failure.cause == "collective-timeout"
             how = "timed out" if made.waits else "failed"
             made.words = f"{how} at {stacks.place(self.errors[0]['frames'], program)}"
+            if self.errors[1:]:
+                made.words += f", after {describe_errors(self.errors[-1:], program)}"
         elif self.code is not None:
             made.words = f"has ended {stacks.ended(self.code)}"
         elif self.stopped:

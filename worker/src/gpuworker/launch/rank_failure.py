@@ -34,6 +34,7 @@ BROKEN_GPU = re.compile(
 # RuntimeErrors that torch's C++ raises name the file or the component at their beginning.
 FROM_GLOO = re.compile(
     r"^\[?\S*(gloo/|ProcessGroup)|^(Gloo|NCCL error|Application timeout|Timed out waiting)"
+    r"|^\[Rank \d+\]: .*failed to pass monitoredBarrier"
 )
 FROM_CUDA = re.compile(r"^(CUDA error|HIP error|CUDA driver error)")
 # As ProcessGroupNCCL's watchdog logs it before it ends the process.

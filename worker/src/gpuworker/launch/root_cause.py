@@ -23,7 +23,7 @@ from gpuworker.launch.protocol import (
 )
 from gpuworker.runtime.contract import ExitCode
 
-ANSWERS_S = 3.0  # for the answers of all nodes; one without a heartbeat may be lost
+ANSWERS_S = 5.0  # for the answers of all nodes; one without a heartbeat may be lost
 SILENT_S = 3 * HEARTBEAT_S
 # For the failure of a rank that works or cleans up while all others report it only: torchrun's own
 # time between SIGTERM and SIGKILL.
