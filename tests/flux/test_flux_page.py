@@ -33,7 +33,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         reader.follow(found[4])
         wait_until(lambda: len(jobsets().split()) == 1 and jobsets() != first, "the second run")
         second = jobsets()
-        assert "layout" in reader.follow(found[5])
+        assert "workload" in reader.follow(found[5])
         reader.follow(found[6])
         kubectl("--namespace", NAMESPACE, "wait", "helmrelease", "first", "--for=condition=Ready", "--timeout=180s")
         assert jobsets() == second

@@ -13,9 +13,9 @@ from tests.generator.cluster_objects import LATER, cluster
 BEFORE = "2026-11-01T10:06:00Z"
 ALONE = {"learner": {"numNodes": 2, "run": "a"}, "buffer": {"run": "b"}}
 RUNS = {
-    "jobset": lambda: cluster(layout="jobset"),
-    "jobs": lambda: cluster(layout="jobs"),
-    "alone": lambda: cluster(layout="jobset", interConnection=False, tasks=ALONE),
+    "jobset": lambda: cluster(workload="jobset"),
+    "jobs": lambda: cluster(workload="jobs"),
+    "alone": lambda: cluster(workload="jobset", interConnection=False, tasks=ALONE),
     "ddp-jobset": lambda: cluster("ddp-run", workload="jobset"),
     "ddp-job": lambda: cluster("ddp-run", workload="indexed-job"),
     "ddp-statefulset": lambda: cluster("ddp-run", workload="statefulset"),
@@ -264,21 +264,21 @@ def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
 
 
 def test_the_queue_says_why_it_holds_a_group():
-    for layout in ("jobset", "jobs"):
-        found = cluster(layout=layout, kueue={"queueName": "gpus"})
+    for workload in ("jobset", "jobs"):
+        found = cluster(workload=workload, kueue={"queueName": "gpus"})
         why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
         found.objects["workloads"] = [
             {"metadata": {"name": "w", "ownerReferences": [{"name": found.run_id}]}, "status": {"conditions": [why]}}
         ]
         for rank in list(found.pods):
-            if layout == "jobset":
+            if workload == "jobset":
                 found.removed(rank)
             else:
                 found.unscheduled(rank, "SchedulingGated")
-        if layout == "jobset":
+        if workload == "jobset":
             found.owner["spec"]["suspend"] = True
             found.objects["children"] = []
-        cause = "Suspended" if layout == "jobset" else "SchedulingGated"
+        cause = "Suspended" if workload == "jobset" else "SchedulingGated"
         status = found.judged()
         (finding,) = status.findings
         assert (status.state, finding.cause, len(finding.ranks)) == ("queued", cause, 4)
@@ -340,7 +340,7 @@ def test_states_of_a_run_without_faults():
 
 
 def test_the_newest_version_of_a_group_counts():
-    found, older = RUNS["jobset"](), cluster(layout="jobset", runId="first")
+    found, older = RUNS["jobset"](), cluster(workload="jobset", runId="first")
     for each in older.objects["configmaps"]:
         each["metadata"]["creationTimestamp"] = "2026-10-01T00:00:00Z"
     older.ended("learner-0", 1)

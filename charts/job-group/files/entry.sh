@@ -229,7 +229,7 @@ trap on_signal TERM INT
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
   refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. Either it manages each Job by itself, \
 because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
-Set layout: jobset, or use another namespace."
+Set workload: jobset, or use another namespace."
 fi
 SKYPILOT_NODE_IPS=''
 if [ -n "$GPU_CHARTS_AGENT" ]; then

@@ -36,8 +36,8 @@
   "dependsOn" ($task.dependsOn | default dict)) -}}
 {{- end -}}
 {{- dict "domain" (include "job-group.domain" .) "timeoutSeconds"
-  (.Values.barrier.timeoutSeconds | int64)
-  "onFailure" .Values.onFailure "layout" .Values.layout "tasks" $tasks | toJson -}}
+  (.Values.timeouts.joinSeconds | int64)
+  "onFailure" .Values.onFailure "workload" .Values.workload "tasks" $tasks | toJson -}}
 {{- end }}
 
 {{/*

@@ -12,7 +12,7 @@ field of a task is none. `helm
 lint` renders also values without a name, which the validations refuse.
 */}}
 {{- define "job-group.id" -}}
-{{- $jobset := eq .Values.layout "jobset" -}}
+{{- $jobset := eq .Values.workload "jobset" -}}
 {{- $gpus := false -}}
 {{- range $task := .Values.tasks }}
 {{- if .accelerator }}{{ $gpus = true }}{{ end -}}
@@ -20,7 +20,7 @@ lint` renders also values without a name, which the validations refuse.
 {{- end -}}
 {{- $acts := dict
   "accelerators.nodeLabel" $gpus
-  "accelerators.resourceName" $gpus
+  "gpuResourceName" $gpus
   "activeDeadlineSeconds" $jobset
   "kueue.priorityClass" (not $jobset) -}}
 {{- $never := list "accelerators.types" "ttlSecondsAfterFinished" -}}

@@ -94,7 +94,7 @@ def _run(chart: str, name: str, item: dict, objects: Objects) -> Run:
     run = Run(chart, name, item["metadata"]["name"], item, release=labels(item)[INSTANCE])
     if chart == GROUP:
         plan = json.loads(item["data"]["group.json"])
-        run.plain_jobs = plan["layout"] == "jobs"
+        run.plain_jobs = plan["workload"] == "jobs"
         run.owner = next(
             (each for each in objects["jobsets"] if each["metadata"]["name"] == run.id), item
         )
