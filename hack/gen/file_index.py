@@ -17,6 +17,10 @@ FOLDERS = {
     "charts/job-group": "*",
     "hack": "*.py",
     "tests/helpers": "*.py",
+    "schemas": "*.yaml",
+    "gitops": "*",
+    "monitoring": "*",
+    ".github/workflows": "*",
 }
 HEAD = """\
 <!-- Generated from the files by `make generate`. -->
@@ -58,6 +62,8 @@ def _first_sentence(path: Path, text: str) -> str:
 
 
 def _first_comment(text: str) -> str:
-    found = re.search(r"\{\{-? ?/\*(.*?)\*/", text, re.DOTALL) or re.search(r"^((?:#[^!][^\n]*\n)+)", text, re.MULTILINE)
-    words = re.sub(r"^# ?", "", found[1] if found else "", flags=re.MULTILINE)
+    title, comment = r"^(?:title|description): (.*)$", r"^((?:(?:#|--) [^\n]*\n)+)"
+    found = re.search(title, text, re.MULTILINE) if text.startswith("$schema") else None
+    found = found or re.search(r"\{\{-? ?/\*(.*?)\*/", text, re.DOTALL) or re.search(comment, text, re.MULTILINE)
+    words = re.sub(r"^(#|--) ?", "", found[1] if found else "", flags=re.MULTILINE)
     return re.sub(r"Copy of charts/shared/[\w.]+\s", "", words)
