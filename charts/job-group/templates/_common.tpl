@@ -1,5 +1,5 @@
 {{/*
-Templates that all charts share: charts/shared/_common.tpl. `make generate` writes a copy into each
+Templates that all charts share, such as the fields of every pod: charts/shared/_common.tpl. `make generate` writes a copy into each
 chart with the chart's name in place of CHART, so that charts of different versions can be subcharts
 of one chart. (A library chart would have to be fetched before `helm template` works.)
 */}}

@@ -1,4 +1,5 @@
-"""Sources of reports: files and folders, and how large a report may be.
+"""Sources of reports: files and folders, which of several reports of a node counts, and
+how large one may be.
 
 A file has one report, or one per line, as the page saves them.
 
