@@ -45,7 +45,7 @@ def _section(folder: str, pattern: str) -> str:
             text = path.read_text()
             if "Generated from" not in text[:200] and not _is_copy(name):
                 sentence = _first_sentence(path, text)
-                rows += [f"* `{path.relative_to(REPO / folder)}`: {sentence}\n"] if sentence else []
+                rows += [f"* `{name}`: {sentence}\n"] if sentence else []
     return f"\n## {folder}\n\n{''.join(rows)}"
 
 
