@@ -25,7 +25,7 @@ if sys.argv[1:] and not os.path.exists(sys.argv[1]):
         open(sys.argv[1], "w").close()
         print(f"\\nFAILED {time.monotonic()}", flush=True)
         os._exit(3)
-    time.sleep(600)
+    dist.all_reduce(torch.ones(1))
 dist.barrier()
 dist.destroy_process_group()
 """
