@@ -34,9 +34,9 @@ class Coordinator:
         self.failures: dict[tuple[int, int | None], Failure] = {}
         self.started_at = self.failed_at = self.stopped_at = 0.0
         self.first_question = 0  # since a failure
-        self.asked_at, self.warned = 0.0, False
+        self.asked_at = 0.0
         self.stacks_question = 0  # while the stacks of all ranks are gathered
-        self.warning = ""  # why, if nobody wants them
+        self.warning = ""  # while no rank makes progress
         self.speeds = speed.Speeds()
 
     @property
@@ -215,14 +215,14 @@ class Coordinator:
         limit = self.config.timeouts["progress-timeout"]
         running = [node for node in self.nodes.values() if node.running]
         if not limit or not running or now < max(node.progress_at for node in running) + limit:
-            self.warned = False
+            self.warning = ""
             return
         reason = f"no rank made progress for {limit} s"
         if self.config.progress_action == "end":
             self.failures[-1, None] = Failure("no-progress", reason)
-        elif not self.warned:
-            self.warned = True
-            self.gather_stacks(now, f"{reason}; the run goes on")
+        elif not self.warning:
+            self.warning = f"{reason}; the run goes on"
+            self.gather_stacks(now)
 
     # -- questions
 
@@ -237,8 +237,8 @@ class Coordinator:
         asked = [n for index, n in self.nodes.items() if not n.closed and index not in self.lost]
         return all(node.status.answered >= question for node in asked)
 
-    def gather_stacks(self, now: float, warning: str = "") -> None:
-        self.stacks_question, self.warning = self.orders.question + 1, warning
+    def gather_stacks(self, now: float) -> None:
+        self.stacks_question = self.orders.question + 1
         self.ask(now)
 
     def show_stacks(self, now: float) -> None:

@@ -58,7 +58,6 @@ class LocalRanks:
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
         self.busy_at = self.measured_at = 0.0
         self.stepped = False
-        self.problem: Failure | None = None  # why the program cannot be started
 
     # -- start and end
 
@@ -156,7 +155,7 @@ class LocalRanks:
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
-        found, left_s = [self.problem] if self.problem else [], self.config.timeouts["exit-timeout"]
+        found, left_s = [], self.config.timeouts["exit-timeout"]
         for rank in self.ranks:
             if rank.failed:
                 found.append(rank.failure)

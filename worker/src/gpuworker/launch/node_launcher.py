@@ -112,7 +112,11 @@ class NodeLauncher:
             if orders.restarts > status.restarts:
                 if "restart" not in self.tasks:
                     self.do("restart", self.start_again(orders))
-            elif orders.go and status.state is NodeState.JOINED and not orders.stop:
+            elif (
+                status.state is NodeState.JOINED
+                and orders.go
+                and not (orders.stop or status.failures)
+            ):
                 if not orders.restarts:
                     self.log_phase("master ready, preflight", nodes=self.config.nnodes)
                 self.start(orders)
@@ -131,14 +135,15 @@ class NodeLauncher:
 
     def start(self, orders: Orders) -> None:
         """Start the ranks, with the address where the coordinator was reached."""
-        participant, config = self.participant, self.config
+        participant, config, status = self.participant, self.config, self.participant.status
         try:
-            self.ranks.start(orders, participant.address, participant.status.info.interface)
+            self.ranks.start(orders, participant.address, status.info.interface)
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
-            self.ranks.problem = Failure("program-failed", reason)
+            status.failures = [Failure("program-failed", reason)]
+            return
         self.progress_at = time.monotonic()
-        participant.status.state = NodeState.RUNNING
+        status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
