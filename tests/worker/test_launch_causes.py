@@ -140,7 +140,7 @@ def test_failures_of_nccl_in_the_words_of_public_reports(log):
         assert cause(error(*log["raises"])) == log["cause"]
         return
     output = tail_of(log)
-    found, line = of_abort(output.watchdog, output.lines()) if log.get("signal") == 6 else ("program-failed", "")
+    found, line = of_abort(output.lines()) if log.get("signal") == 6 else ("program-failed", "")
     assert found == log["cause"], (found, line)
     assert all(word in line for word in log.get("words", "").split()), line
 

@@ -183,7 +183,7 @@ class LocalRanks:
             elif number == signal.SIGBUS and "/dev/shm" in machine.full_volumes():
                 cause = "shared-memory-full"
             elif number == signal.SIGABRT:
-                cause, line = of_abort(rank.output.watchdog, last)
+                cause, line = of_abort(last)
                 last = [line] if line else last
             detail = by_signal or f"exit code {rank.code}"
             detail += f"; last line: {last[-1][:300]}" if last else ""

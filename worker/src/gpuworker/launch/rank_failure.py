@@ -38,7 +38,7 @@ FROM_GLOO = re.compile(
 )
 FROM_CUDA = re.compile(r"^(CUDA error|HIP error|CUDA driver error)")
 # As ProcessGroupNCCL's watchdog logs it before it ends the process.
-WATCHDOG = b"Watchdog caught collective operation timeout"
+WATCHDOG = "Watchdog caught collective operation timeout"
 WRITING = re.compile(
     r"unexpected pos \d+ vs|PytorchStreamWriter|inline_container|os error 28"
     r"|requested and \d+ written"
@@ -111,12 +111,12 @@ def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -
     return "program-failed"
 
 
-def of_abort(watchdog: str, lines: list[str]) -> tuple[str, str]:
+def of_abort(lines: list[str]) -> tuple[str, str]:
     """Cause of a SIGABRT, and the line that tells it: torch's watchdogs end the process so."""
-    if watchdog:
-        return "collective-timeout", watchdog
     found = ("killed", "")
     for line in filter(FROM_WATCHDOG.search, lines):
+        if WATCHDOG in line:
+            return "collective-timeout", WATCHDOG + line.partition(WATCHDOG)[2]
         if "watchdog got stuck" in line or ("exception" in line and TIMED_OUT.search(line)):
             return "collective-timeout", line
         if NO_MEMORY.search(line):
