@@ -27,7 +27,7 @@ def describe_self(node: int) -> NodeInfo:
 
 def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
     """Add what this node has. Raises the failure node-unfit if it lacks what the run requests."""
-    visible, info.gpu_problem = machine.visible_gpus()
+    visible, gpu_problem = machine.visible_gpus()
     info.interface, info.torch = interface, machine.torch_version()
     info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
     info.program = digest(b"\0".join(map(os.fsencode, config.program)))
@@ -39,7 +39,7 @@ def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
     info.gpu_model = ", ".join(sorted(set(visible or [])))
     problems = []
     if 0 <= info.gpus < config.gpus_per_node:
-        why = f" ({info.gpu_problem})" if info.gpu_problem else ""
+        why = f" ({gpu_problem})" if gpu_problem else ""
         problems.append(f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected")
     if not info.torch:
         problems.append("no torch for this Python")

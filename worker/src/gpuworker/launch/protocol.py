@@ -51,7 +51,6 @@ class NodeInfo:
     torch: str = ""
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
-    gpu_problem: str = ""  # why the driver does not answer
     problem: Failure | None = None  # why this node cannot take part
 
 
