@@ -45,8 +45,7 @@ def mlflow_at(uri: str, experiment: str) -> dict[str, str]:
 
 
 def pluto_at(server) -> dict[str, str]:
-    uri = f"http://127.0.0.1:{server.server_address[1]}"
-    urls = {f"PLUTO_URL_{name}": uri for name in ("APP", "API", "INGEST", "PY")}
+    urls = {f"PLUTO_URL_{name}": server.uri for name in ("APP", "API", "INGEST", "PY")}
     return {"PLUTO_API_KEY": KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls}
 
 
