@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from hack.deps import kubernetes_schemas
-from tests.helpers.object_rules import violations
 from tests.helpers.rendering import REPO, objects, template
 
 FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
@@ -43,7 +42,6 @@ def test_every_fabric_renders_what_kubernetes_accepts(renders: dict[str, str]) -
     command = ["kubeconform", "-strict", "-skip=ComputeDomain", location, "-"]  # of a driver
     done = subprocess.run(command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [each for text in renders.values() for item in objects(text) for each in violations(item)] == []
 
 
 def test_memory_can_be_locked_where_the_fabric_needs_it(renders: dict[str, str]) -> None:

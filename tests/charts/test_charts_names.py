@@ -83,6 +83,7 @@ CHANGES = [
     *((base, "interConnection=false") for base in ("jobset", "jobs")),
     ("jobset", 'tasks.trainer.recovery={"recoverOnExitCodes": [29]}'),
     ("jobset", 'tasks.trainer.recovery={"maxRestartsOnErrors": 1}'),
+    *((base, 'authentication.secretName="key"') for base in BASE),  # of which the old pods would keep the old one
     *((base, 'kueue.queueName="team-a"') for base in ("jobset", "jobs", "ddp-run")),  # which Kueue lets nobody change
     ("jobset", "activeDeadlineSeconds=5"),
     ("ddp-run", 'placement.topologyKey="topology.kubernetes.io/zone"'),

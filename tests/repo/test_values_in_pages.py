@@ -10,7 +10,6 @@ import yaml
 
 from hack.paths import REPO
 from tests.charts.test_charts_fabrics import DEVICES, FABRICS, pod
-from tests.helpers.object_rules import violations
 from tests.helpers.rendering import CHARTS, objects
 from tests.repo.test_readme import README, installs, rendered
 
@@ -45,9 +44,7 @@ def chart_of(page: Path, text: str) -> str:
 def accepted(command: str) -> list[dict]:
     done = rendered(command, REPO)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
-    items = objects(done.stdout)
-    assert [each for item in items for each in violations(item)] == []
-    return items
+    return objects(done.stdout)
 
 
 def test_the_pages_show_values_of_both_charts_of_runs() -> None:
