@@ -75,12 +75,8 @@ def assert_guaranteed(pods: list[dict]) -> None:
     assert pods and {pod["status"]["qosClass"] for pod in pods} == {"Guaranteed"}
 
 
-@pytest.mark.parametrize("own_image", [False, True])
-def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image: bool) -> None:
-    """An image of one's own adds an init container of the chart, which the quota counts, too."""
+def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
-    if own_image:
-        program |= {"image": limited.cluster.image}
     settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
     limited.install("run", "ddp-run", *settings)
     ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)

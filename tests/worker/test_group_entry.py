@@ -105,22 +105,6 @@ def test_other_codes_restart_the_task_up_to_the_limit(run):
     assert "exit_code=5 errors=2 of=2" in output
 
 
-HOSTILE = "a b\t$(touch pwned) `touch pwned` \"'\\ {{ .Values }} ü 🚀 %s -n"
-
-
-def test_scripts_and_files_arrive_byte_for_byte(run):
-    binary = bytes(range(256)) * 10
-    files = "644 set.0\n~/sky_workdir/we ird '$(touch pwned)/-n .txt\n755 set.1\n~/sky_workdir/tool\n"
-    content = {"set.0": HOSTILE.encode(), "set.1": binary}
-    code, output, root = run(f"cat <<'EOF'\n{HOSTILE}\nEOF\npwd; ls -l tool", files=files, content=content)
-    assert code == 0, output
-    assert f"\n{HOSTILE}\n{root}/home/sky_workdir\n-rwxr-xr-x" in output
-    workdir = root / "home/sky_workdir"
-    assert (workdir / "we ird '$(touch pwned)/-n .txt").read_text() == HOSTILE
-    assert (workdir / "tool").read_bytes() == binary
-    assert not list(root.rglob("pwned"))
-
-
 def test_a_file_that_cannot_be_written_is_named(run):
     code, output, _ = run("echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""})
     assert code == 1
