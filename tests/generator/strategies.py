@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from functools import cache
 from pathlib import Path
 
-import yaml
 from hypothesis import strategies as st
 
 from jobgen import schema
@@ -121,26 +119,3 @@ def fitting(pattern: str) -> tuple[str, ...]:
 
 def documents(root: dict, mistakes: int) -> st.SearchStrategy[object]:
     return st.integers(0, 2**32).map(lambda seed: Maker(root, random.Random(seed), mistakes).value(root))
-
-
-def groups() -> st.SearchStrategy[str]:
-    """Groups whose fields are valid one by one, but may exclude each other."""
-    return st.integers(0, 2**32).map(lambda seed: group(random.Random(seed)))
-
-
-def group(chance: random.Random) -> str:
-    names = chance.sample(["trainer", "rollout", "reward", "buffer", "eval"], chance.randint(1, 3))
-    header = {**Maker(HEADER, chance, 0).value(HEADER), "name": "rl", "execution": "parallel"}
-    header["primary_tasks"] = chance.sample(names, chance.randint(0, len(names)))
-    if isinstance(header.get("termination_delay"), dict):
-        header["termination_delay"] = {chance.choice([*names, "default"]): "5s"}
-    return yaml.safe_dump_all([header, *(task(chance, name) for name in names)], allow_unicode=True, sort_keys=False)
-
-
-def task(chance: random.Random, name: str) -> dict:
-    made = {**Maker(TASK, chance, 0).value(TASK), "name": name, "num_nodes": chance.randint(1, 3)}
-    made.pop("file_mounts", None)
-    if isinstance(made.get("workdir"), str):
-        del made["workdir"]
-    # Without variables, because no values are given for them.
-    return json.loads(json.dumps(made).replace("$", "S"))
