@@ -96,12 +96,6 @@ def test_the_grace_period_of_a_run_is_a_value_of_the_chart() -> None:
     assert "/spec/terminationGracePeriodSeconds" in message
 
 
-def test_a_variable_that_follows_takes_the_value_of_the_pod_template() -> None:
-    own = {"spec": {"containers": [{"env": [{"name": "USER", "value": "me"}]}]}}
-    env = {each["name"]: each.get("value") for each in pod("ddp-run", own)["spec"]["containers"][0]["env"]}
-    assert env["USER"] == env["LOGNAME"] == "me"
-
-
 # A list of a pod, and an entry that the user adds.
 ENTRIES = {
     "env": {"name": "NEW", "value": "x"},

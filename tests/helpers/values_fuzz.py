@@ -5,89 +5,12 @@ from __future__ import annotations
 import copy
 import random
 import re
+from pathlib import Path
 from typing import Any
 
+WORDS = Path(__file__).parents[1] / "generator" / "words.txt"
 # Texts for every pattern of the schemas. A text without a pattern is drawn from all of them.
-TEXTS = (
-    *(
-        "a",
-        "main",
-        "team-a",
-        "x1",
-        "8gpu",
-        "null",
-        "on",
-        "y",
-        "N",
-        "1e3",
-        "0x1f",
-        "12",
-        "1.5",
-        "~",
-        "true",
-        "-",
-        "é",
-        "",
-    ),
-    *(
-        "a b",
-        "a: b",
-        "# x",
-        "{{ x }}",
-        "$(HOME)",
-        "$$",
-        "'",
-        '"',
-        "*x",
-        "&x",
-        "%x",
-        "@x",
-        "- x",
-        "a\nb",
-        "\u0085",
-        "x" * 70,
-    ),
-    *(
-        "16Gi",
-        "100M",
-        "0.5",
-        "16K",
-        "500m",
-        "a.b",
-        "A_B",
-        "Upper",
-        "a/b",
-        "~/x",
-        "/data",
-        "/proc/x",
-        "/dev/shm",
-        "/a:b",
-    ),
-    *(
-        "--level=full",
-        "reg.example.com:5000/w",
-        "reg/w:1",
-        "sha256:" + "0a" * 32,
-        "https://x.example/y.git",
-        "http://m:5000",
-        "host:2379",
-    ),
-    *(
-        "HF_TOKEN",
-        "NCCL_DEBUG",
-        "YES",
-        "NNODES",
-        "compute",
-        "slow-gpu",
-        "run-7f3a",
-        "topology.kubernetes.io/zone",
-        "aGk=",
-        "memory",
-        "hugepages-2Mi",
-        "vpc.amazonaws.com/efa",
-    ),
-    *("train.py", "code/train.py", "../x", "QQ==", "cluster.local", "eth0", "ddp-tests", "train", "etcd:v3"),
-)
+TEXTS = (*WORDS.read_text().split(), "é", "", "a b", "a: b", "# x", "{{ x }}", "- x", "a\nb", "\u0085", "x" * 70)
 # Known names of values whose names the templates check.
 NAMES = {"limits": "gemm_bf16", "expect": "driver"}
 LABELS = ({}, {"pool": "gpu"}, {"example.com/pool": "a", "n": "null"})
