@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-WORDS = Path(__file__).parents[1] / "generator" / "words.txt"
+WORDS = Path(__file__).with_name("words.txt")
 # Texts for every pattern of the schemas. A text without a pattern is drawn from all of them.
 TEXTS = (*WORDS.read_text().split(), "é", "", "a b", "a: b", "# x", "{{ x }}", "- x", "a\nb", "\u0085", "x" * 70)
 # Known names of values whose names the templates check.
