@@ -14,22 +14,15 @@ from tests.helpers.rendering import REPO, objects, template
 
 pytestmark = pytest.mark.slow
 
-GROUP = {
-    "schemaVersion": 1,
-    "name": "rl",
-    "secretName": "s",
-    "files": {"code": {"train.py": {"text": "a"}}},
-    "tasks": {
-        "buffer": {"run": "true", "podTemplate": {"spec": {"containers": [{"readinessProbe": {"exec": {}}}]}}},
-        "trainer": {
-            "accelerator": {"types": ["H100"], "count": 8},
-            "numNodes": 2,
-            "run": "torchrun train.py",
-            "env": {"EPOCHS": "3"},
-            "secrets": ["TOKEN"],
-        },
-    },
-}
+GROUP = yaml.safe_load("""
+schemaVersion: 1
+name: rl
+secretName: s
+files: {code: {train.py: {text: a}}}
+tasks: {buffer: {run: 'true', podTemplate: {spec: {containers: [{readinessProbe: {exec: {}}}]}}},
+  trainer: {accelerator: {types: [H100], count: 8}, numNodes: 2, run: torchrun train.py,
+  env: {EPOCHS: '3'}, secrets: [TOKEN]}}
+""")
 BASE = {
     "jobset": ("job-group", GROUP),
     "jobs": ("job-group", {**GROUP, "layout": "jobs"}),

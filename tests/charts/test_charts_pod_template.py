@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from hack.gen import pod_schema
 from tests.helpers.rendering import CHARTS, HELMS, pod_templates, refusal, render, task
 
 MAIN = {"ddp-run": "trainer", "gpu-accept": "report", "job-group": "task"}
 INIT = {"gpu-accept": "accept", "job-group": "agent"}
-SIDECAR = {"name": "shipper", "image": "x", "restartPolicy": "Always"}
-SPEC = {
-    "runtimeClassName": "nvidia",
-    "priorityClassName": "high",
-    "schedulerName": "volcano",
-    "serviceAccountName": "trainer",
-    "automountServiceAccountToken": True,
-    "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}],
-    "initContainers": [SIDECAR],
-    "containers": [
-        {
-            "env": [{"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "key"}}}],
-            "envFrom": [{"secretRef": {"name": "s3"}}],
-            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
-            "volumeMounts": [{"name": "models", "mountPath": "/m", "readOnly": True}],
-        }
-    ],
-}
+SPEC = yaml.safe_load("""
+runtimeClassName: nvidia
+priorityClassName: high
+schedulerName: volcano
+serviceAccountName: trainer
+automountServiceAccountToken: true
+volumes: [{name: models, persistentVolumeClaim: {claimName: models, readOnly: true}}]
+initContainers: [{name: shipper, image: x, restartPolicy: Always}]
+containers: [{env: [{name: WANDB_API_KEY, valueFrom: {secretKeyRef: {name: wandb, key: key}}}],
+  envFrom: [{secretRef: {name: s3}}], resources: {requests: {cpu: '1'}, limits: {cpu: '1'}},
+  volumeMounts: [{name: models, mountPath: /m, readOnly: true}]}]
+""")
 
 
 def values(chart: str, own: dict) -> dict:
@@ -72,15 +67,15 @@ def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart: str)
     assert after[0]["resources"]["limits"]["cpu"] == "2" and after[0]["image"]
 
 
-REFUSED = {
-    "restartPolicy": ({"restartPolicy": "Always"}, "/spec/restartPolicy"),
-    "a deadline": ({"activeDeadlineSeconds": 60}, "/spec/activeDeadlineSeconds"),
-    "command": ({"containers": [{"command": ["x"]}]}, "spec.containers[0].command: "),
-    "a second container": ({"containers": [{}, {"name": "x"}]}, "/spec/containers"),
-    "a reserved variable": ({"containers": [{"env": [{"name": "POD_NAME", "value": "x"}]}]}, ".env.POD_NAME: "),
-    "gpus": ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}, "resources.limits: "),
-    "a volume of the chart": ({"volumes": [{"name": "programs"}]}, "spec.volumes: "),
-}
+REFUSED = yaml.safe_load("""
+restartPolicy: [{restartPolicy: Always}, /spec/restartPolicy]
+a deadline: [{activeDeadlineSeconds: 60}, /spec/activeDeadlineSeconds]
+command: [{containers: [{command: [x]}]}, 'spec.containers[0].command: ']
+a second container: [{containers: [{}, {name: x}]}, /spec/containers]
+a reserved variable: [{containers: [{env: [{name: POD_NAME, value: x}]}]}, '.env.POD_NAME: ']
+gpus: [{containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}, 'resources.limits: ']
+a volume of the chart: [{volumes: [{name: programs}]}, 'spec.volumes: ']
+""")
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from tests.helpers.rendering import HELMS, refusal, render
 
@@ -45,14 +46,14 @@ def test_tasks_that_ask_for_the_same_are_one_shape(fields: dict) -> None:
     assert jobs(group(sized(MOST - 1) | alike)) == MOST - 1 + number
 
 
-OTHER = {
-    "a GPU type": {"accelerator": {"types": ["H100"], "count": 1}},
-    "a node label": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}},
-    "a toleration": {"podTemplate": {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}}},
-    "a sidecar": {"podTemplate": {"spec": {"initContainers": [{"name": "a", "image": "r.io/a:1"}]}}},
-    "a limit": {"resources": {"limits": {"memory": "1Gi"}}},
-    "a priority": {"podTemplate": {"spec": {"priorityClassName": "high"}}},
-}
+OTHER = yaml.safe_load("""
+a GPU type: {accelerator: {types: [H100], count: 1}}
+a node label: {podTemplate: {spec: {nodeSelector: {a: b}}}}
+a toleration: {podTemplate: {spec: {tolerations: [{key: a, operator: Exists}]}}}
+a sidecar: {podTemplate: {spec: {initContainers: [{name: a, image: 'r.io/a:1'}]}}}
+a limit: {resources: {limits: {memory: 1Gi}}}
+a priority: {podTemplate: {spec: {priorityClassName: high}}}
+""")
 
 
 @pytest.mark.parametrize("fields", OTHER.values(), ids=OTHER)

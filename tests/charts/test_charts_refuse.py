@@ -8,61 +8,51 @@ import yaml
 from hack.gen import pod_schema
 from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render, task
 
-GPU = "nvidia.com/gpu"
-
-
-def ingress(rule: dict) -> dict:
-    return {"networkPolicy": {"ingress": [rule]}}
-
-
-def pod(spec: dict) -> dict:
-    return {"podTemplate": {"spec": spec}}
-
-
 # What is wrong -> chart, values, a part of the message.
-REFUSED = {
-    "gpus beside gpusPerNode": ("ddp-run", {"resources": {"limits": {GPU: 8}}}, "resources.limits: "),
-    "gpus as requests": ("gpu-accept", {"resources": {"requests": {GPU: 4}}}, "resources.requests: "),
-    "gpus of a task": ("job-group", task(resources={"limits": {GPU: "8"}}), "tasks.t.resources.limits: "),
-    "an unquoted N of YAML": ("ddp-run", {"env": {"false": "x"}}, "env.false: "),
-    "an unquoted on of YAML": ("job-group", task(env={"true": "x"}), "tasks.t.env.true: "),
-    "an unquoted ~ of YAML": ("gpu-accept", {"env": {"null": "x"}}, "env.null: "),
-    "a task named no": ("job-group", {"tasks": {"false": {"run": "true"}}}, "tasks.false: "),
-    "an image of one's own": (
-        "ddp-run",
-        pod({"containers": [{"image": "a:1"}]}),
-        "containers[0].image: ",
-    ),
-    "a queue of pods": (
-        "ddp-run",
-        {"podTemplate": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "x"}}}},
-        "labels/kueue.x-k8s.io~1queue-name",
-    ),
-    "shared memory of 16 bytes": ("ddp-run", {"sharedMemory": {"sizeLimit": "16"}}, "sharedMemory/sizeLimit"),
-    "etcd with a password": (
-        "ddp-run",
-        {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"endpoint": "user:word@etcd:2379"}}},
-        "etcd/endpoint",
-    ),
-    "a negative amount": ("ddp-run", {"resources": {"requests": {"cpu": -1}}}, "cpu"),
-    "a tag that is none": ("gpu-accept", {"image": {"repository": "reg/w", "tag": "a b"}}, "image/tag"),
-    "a queue of a DaemonSet": ("gpu-accept", {"kueue": {"queueName": "team-a"}}, "kueue.queueName: "),
-    "no time to save": ("ddp-run", {"terminationGracePeriodSeconds": 14}, "terminationGracePeriodSeconds: "),
-    # A misspelt field or value of Kubernetes.
-    "pod spec": ("job-group", task(**pod({"runtimeClasName": "nvidia"})), "runtimeClasName"),
-    "container": ("job-group", task(**pod({"containers": [{"readinesProbe": {}}]})), "readinesProbe"),
-    "a type": ("job-group", task(**pod({"hostNetwork": "yes"})), "hostNetwork"),
-    "security context": ("gpu-accept", {"containerSecurityContext": {"runAsUsr": 1}}, "runAsUsr"),
-    "toleration": ("ddp-run", {"tolerations": [{"keys": "x"}]}, "keys"),
-    "amount": ("ddp-run", {"resources": {"limits": {"memroy": 1}}}, "'/resources/limits': additional properties "),
-    "variable": ("job-group", task(env={"a b": "x"}), "'/tasks/t/env': additional properties 'a b'"),
-    # What hack/gen/pod_schema.py adds to the fields: a choice, a pattern, a range, a port or its name, a network.
-    "effect": ("ddp-run", {"tolerations": [{"key": "a", "effect": "NoShedule"}]}, "'/tolerations/0/effect': "),
-    "key of a label": ("gpu-accept", {"nodeSelector": {"a/b/c": "d"}}, "'/nodeSelector': "),
-    "number of a port": ("ddp-run", ingress({"ports": [{"port": 99999}]}), "/ingress/0/ports/0/port': "),
-    "name of a port": ("gpu-accept", ingress({"ports": [{"port": "443"}]}), "/ingress/0/ports/0/port': "),
-    "network": ("job-group", ingress({"from": [{"ipBlock": {"cidr": "::/129"}}]}), "/from/0/ipBlock/cidr': "),
-}
+REFUSED = yaml.safe_load("""
+gpus beside gpusPerNode: [ddp-run, {resources: {limits: {nvidia.com/gpu: 8}}}, 'resources.limits: ']
+gpus as requests: [gpu-accept, {resources: {requests: {nvidia.com/gpu: 4}}}, 'resources.requests: ']
+gpus of a task: [job-group, {tasks: {t: {run: 'true',
+  resources: {limits: {nvidia.com/gpu: '8'}}}}}, 'tasks.t.resources.limits: ']
+an unquoted N of YAML: [ddp-run, {env: {'false': x}}, 'env.false: ']
+an unquoted on of YAML: [job-group, {tasks: {t: {run: 'true', env: {'true': x}}}},
+  'tasks.t.env.true: ']
+an unquoted ~ of YAML: [gpu-accept, {env: {'null': x}}, 'env.null: ']
+a task named no: [job-group, {tasks: {'false': {run: 'true'}}}, 'tasks.false: ']
+an image of one's own: [ddp-run, {podTemplate: {spec: {containers: [{image: 'a:1'}]}}},
+  'containers[0].image: ']
+a queue of pods: [ddp-run, {podTemplate: {metadata: {labels: {kueue.x-k8s.io/queue-name: x}}}},
+  labels/kueue.x-k8s.io~1queue-name]
+shared memory of 16 bytes: [ddp-run, {sharedMemory: {sizeLimit: '16'}}, sharedMemory/sizeLimit]
+etcd with a password: [ddp-run, {launcher: torchrun, rendezvous: {backend: etcd,
+  etcd: {endpoint: 'user:word@etcd:2379'}}}, etcd/endpoint]
+a negative amount: [ddp-run, {resources: {requests: {cpu: -1}}}, cpu]
+a tag that is none: [gpu-accept, {image: {repository: reg/w, tag: a b}}, image/tag]
+a queue of a DaemonSet: [gpu-accept, {kueue: {queueName: team-a}}, 'kueue.queueName: ']
+no time to save: [ddp-run, {terminationGracePeriodSeconds: 14}, 'terminationGracePeriodSeconds: ']
+# A misspelt field or value of Kubernetes.
+pod spec: [job-group, {tasks: {t: {run: 'true',
+  podTemplate: {spec: {runtimeClasName: nvidia}}}}}, runtimeClasName]
+container: [job-group, {tasks: {t: {run: 'true',
+  podTemplate: {spec: {containers: [{readinesProbe: {}}]}}}}}, readinesProbe]
+a type: [job-group, {tasks: {t: {run: 'true', podTemplate: {spec: {hostNetwork: 'yes'}}}}},
+  hostNetwork]
+security context: [gpu-accept, {containerSecurityContext: {runAsUsr: 1}}, runAsUsr]
+toleration: [ddp-run, {tolerations: [{keys: x}]}, keys]
+amount: [ddp-run, {resources: {limits: {memroy: 1}}},
+  "'/resources/limits': additional properties "]
+variable: [job-group, {tasks: {t: {run: 'true', env: {a b: x}}}},
+  "'/tasks/t/env': additional properties 'a b'"]
+# What hack/gen/pod_schema.py adds: a choice, a pattern, a range, a port or its name, a network.
+effect: [ddp-run, {tolerations: [{key: a, effect: NoShedule}]}, "'/tolerations/0/effect': "]
+key of a label: [gpu-accept, {nodeSelector: {a/b/c: d}}, "'/nodeSelector': "]
+number of a port: [ddp-run, {networkPolicy: {ingress: [{ports: [{port: 99999}]}]}},
+  "/ingress/0/ports/0/port': "]
+name of a port: [gpu-accept, {networkPolicy: {ingress: [{ports: [{port: '443'}]}]}},
+  "/ingress/0/ports/0/port': "]
+network: [job-group, {networkPolicy: {ingress: [{from: [{ipBlock: {cidr: '::/129'}}]}]}},
+  "/from/0/ipBlock/cidr': "]
+""")
 
 
 @pytest.mark.parametrize("helm", HELMS)

@@ -10,7 +10,7 @@ import yaml
 from tests.helpers.rendering import HELMS, REPO, pod_templates, render
 
 CASES = yaml.safe_load((REPO / "tests/charts/real_clusters.yaml").read_text())
-PODS = {"ddp-run": "JobSet Job", "gpu-accept": "DaemonSet Job", "job-group": "JobSet"}
+PODS = {"ddp-run": "JobSet Job StatefulSet", "gpu-accept": "DaemonSet Job", "job-group": "JobSet"}
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"a": {"run": "true"}, "b": {"run": "true"}}}
 
 
@@ -49,20 +49,17 @@ def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
 
 
 # What a platform team writes once, for all charts.
-TEAM = {
-    "podTemplate": {"spec": {"runtimeClassName": "nvidia"}},
-    "priorityClassName": "research",
-    "commonLabels": {"team": "research"},
-    "commonAnnotations": {"example.com/owner": "research"},
-    "kueue": {"queueName": "team-a"},
-    "tolerations": [{"key": "spot", "operator": "Exists"}],
-    "image": {"repository": ""},
-    "global": {
-        "imageRegistry": "mirror.example.com",
-        "imagePullSecrets": ["mirror"],
-        "compatibility": {"openshift": {"adaptSecurityContext": "force"}},
-    },
-}
+TEAM = yaml.safe_load("""
+podTemplate: {spec: {runtimeClassName: nvidia}}
+priorityClassName: research
+commonLabels: {team: research}
+commonAnnotations: {example.com/owner: research}
+kueue: {queueName: team-a}
+tolerations: [{key: spot, operator: Exists}]
+image: {repository: ''}
+global: {imageRegistry: mirror.example.com, imagePullSecrets: [mirror],
+  compatibility: {openshift: {adaptSecurityContext: force}}}
+""")
 OF_THE_CHART = {"ddp-run": {}, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": GROUP}
 
 
