@@ -90,10 +90,6 @@ def test_no_fault_of_mlflow_disturbs_the_training(tmp_path, model, mlflow, proxy
         assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), "what was not sent in time is sent later"
 
 
-def test_a_server_that_is_not_there_disturbs_nothing(tmp_path, model):
-    assert_undisturbed(start(tmp_path, model, **mlflow_at("http://127.0.0.1:1", "none")))
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
     at = mlflow_at(mlflow.uri, f"again {number}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import resource
 import socket
 import threading
@@ -70,8 +69,9 @@ def completes(group, leader) -> None:
     assert len(leader.output("agent").splitlines()) < 10, "strangers do not fill the log"
 
 
-def request(**fields) -> bytes:
-    return encode(Request("rl-1", "0", "trainer-0")).replace(b"}\n", b", " + json.dumps(fields).encode()[1:] + b"\n")
+def request(fields: str) -> bytes:
+    """A request of trainer-0 with these fields, too, as JSON."""
+    return encode(Request("rl-1", "0", "trainer-0")).replace(b"}\n", f", {fields[1:]}\n".encode())
 
 
 def test_slow_and_silent_clients_neither_hold_memory_nor_the_group(group, leader):
@@ -128,7 +128,7 @@ def test_many_connections_of_one_rank_count_as_one(group, leader):
     """They have the group's identity, so they are held until the group is released."""
     with contextlib.ExitStack() as held:
         for _ in range(300):
-            held.enter_context(dial(leader)).sendall(request(joined=True))
+            held.enter_context(dial(leader)).sendall(request('{"joined": true}'))
         time.sleep(1)
         assert len(list(Path(f"/proc/{leader.sidecar.pid}/fd").iterdir())) < MAX_STRANGERS
         assert peak_mib(leader) < MEMORY_MIB
@@ -151,50 +151,54 @@ WRONG = [
     b'{"type": "__class__"}\n',
 ]
 # With the group's identity, but with contents that no agent sends.
-INVALID = [
-    {"state": {"released": True, "done": [3]}},
-    {"state": {"released": True, "started": [["buffer-0"]]}},
-    {"state": {"released": True, "failed": {"buffer-0": "x"}}},
-    {"state": {"released": True, "failed": {"buffer-0": 1e400}}},
-    {"state": {"released": True, "failed": {"buffer-0": 0}}},
-    {"state": {"released": True, "failed": {"buffer-0": 10**40}}},
-    {"state": {"released": True, "failed": {"buffer-0": True}}},
-    {"state": {"released": "yes"}},
-    {"state": None},
-    {"missing": ["x"]},
-    {"attempt": 0},
-    {"joined": "yes"},
-    {"type": "Go"},
-    {"type": []},
-]
+INVALID = """\
+{"state": {"released": true, "done": [3]}}
+{"state": {"released": true, "started": [["buffer-0"]]}}
+{"state": {"released": true, "failed": {"buffer-0": "x"}}}
+{"state": {"released": true, "failed": {"buffer-0": 1e400}}}
+{"state": {"released": true, "failed": {"buffer-0": 0}}}
+{"state": {"released": true, "failed": {"buffer-0": 10000000000000000000000000000000000000000}}}
+{"state": {"released": true, "failed": {"buffer-0": true}}}
+{"state": {"released": "yes"}}
+{"state": null}
+{"missing": ["x"]}
+{"attempt": 0}
+{"joined": "yes"}
+{"type": "Go"}
+{"type": []}
+"""
+
+
+# Everything that ends, holds, starts or falsifies a group whose run and attempt are known.
+FORGED = """\
+{"state": {"released": true}}
+{"state": {"failed": {"trainer-0": 7}}}
+{"state": {"done": ["trainer-0", "trainer-1", "buffer-0"]}}
+{"state": {"started": ["trainer-0"]}}
+{"missing": "forged"}
+{"joined": true}
+"""
 
 
 def test_garbage_gets_no_reply_and_no_traceback(group, leader):
     for line in WRONG:
         assert send(leader, line) == b"", line[:50]
-    for fields in INVALID:
-        assert send(leader, request(**fields)) == b"", fields
+    for fields in INVALID.splitlines():
+        assert send(leader, request(fields)) == b"", fields
     completes(group, leader)
 
 
 def test_a_line_of_another_group_run_or_attempt_changes_nothing(group, leader):
-    events = [
-        {"state": {"released": True}},
-        {"state": {"failed": {"trainer-0": 7}}},
-        {"state": {"done": ["trainer-0", "trainer-1", "buffer-0"]}},
-        {"missing": "forged"},
-        {"joined": True},
-    ]
-    identities = [{"run": "rl-2"}, {"run": ""}, {"run": "rl-1\0"}, {"attempt": "1"}, {"attempt": ""}, {"run": "RL-1"}]
-    for identity in identities:
-        for event in events:
-            assert send(leader, request(**event, **identity)) == b""
+    strangers = ['{"run": "rl-2", ', '{"run": "", ', '{"run": "rl-1\\u0000", ', '{"run": "RL-1", ']
+    for identity in [*strangers, '{"attempt": "1", ', '{"attempt": "", ']:
+        for event in FORGED.splitlines():
+            assert send(leader, request(identity + event[1:])) == b""
     assert "\nran" not in leader.output()
     completes(group, leader)
 
 
 def test_a_text_of_another_agent_is_printable(group, leader):
-    send(leader, request(missing="\ud800\n[FATAL] forged\x1b[2J"))
+    send(leader, request(r'{"missing": "\ud800\n[FATAL] forged\u001b[2J"}'))
     assert leader.wait() == 66
     assert "\n[FATAL] forged" not in leader.output()
     assert "Traceback" not in leader.output("agent")
@@ -209,17 +213,6 @@ def test_the_longest_message_of_a_group_fits():
     assert CODEC.decode(encode(Reply(state, True, text))) == Reply(state, True, text)
 
 
-# Everything that ends, holds, starts or falsifies a group whose run and attempt are known.
-FORGED = [
-    {"state": {"released": True}},
-    {"state": {"failed": {"trainer-0": 7}}},
-    {"state": {"done": ["trainer-0", "trainer-1", "buffer-0"]}},
-    {"state": {"started": ["trainer-0"]}},
-    {"missing": "forged"},
-    {"joined": True},
-]
-
-
 def test_with_a_key_the_groups_identity_is_not_enough(group):
     group.set_key(b"k" * 32)
     waits = "until [ -e ../../../stop ]; do sleep 0.1; done"
@@ -227,9 +220,9 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
 
     def forge() -> None:
         nonce = b"0" * 32 + b"\n"
-        for rank, fields in itertools.product(ranks, FORGED):
+        for rank, fields in itertools.product(ranks, FORGED.splitlines()):
             for parts in ([], [nonce], [nonce, b"0" * 64 + b" "]):
-                assert b"{" not in send(rank, *parts, request(**fields)), "the agent answers a stranger"
+                assert b"{" not in send(rank, *parts, request(fields)), "the agent answers a stranger"
 
     until(lambda: dial(ranks[0]), "the leader listens").close()
     forge()

@@ -31,16 +31,28 @@ def model(tmp_path_factory) -> tuple[object, ...]:
     return language_model(tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--batch", 0), ("--epochs", "nan"), ("--lr", -1), ("--seq-len", 1), ("--output", "s3://bucket"), ("--lora", -2),
-     ("--run-id", "../x"), ("--set", "output_dir=/tmp"), ("--seed", -1),
-     ("--set", "gradient_accumulation_steps=-1"),
-     ("--model-local-dir", "/no/such"), ("--set", "no_such=1"), ("--set", "bf16"), ("--set", "seed=x"),
-     ("--set", "fsdp=full_shard")],
-)  # fmt: skip
+IMPOSSIBLE = """\
+--batch 0
+--epochs nan
+--lr -1
+--seq-len 1
+--output s3://bucket
+--lora -2
+--run-id ../x
+--seed -1
+--model-local-dir /no/such
+--set output_dir=/tmp
+--set gradient_accumulation_steps=-1
+--set no_such=1
+--set bf16
+--set seed=x
+--set fsdp=full_shard
+"""
+
+
+@pytest.mark.parametrize("flags", IMPOSSIBLE.splitlines())
 def test_what_cannot_be_trained_ends_with_2(tmp_path, model, flags):
-    done = run(tmp_path, *model, *flags, code=2)
+    done = run(tmp_path, *model, *flags.split(), code=2)
     assert "error:" in done.output
     assert not (tmp_path / "run").exists() or not checkpoints(tmp_path)
 
@@ -145,16 +157,24 @@ def test_a_checkpoint_that_lacks_a_part_is_never_resumed_from(tmp_path, model, p
     assert second.fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--seq-len", 8), ("--seed", 3), ("--lora", 2), ("--batch", 4), ("--data", "other"), ("--set", "seed=3"),
-     ("--set", "data_seed=3"), ("--set", "optim=sgd")],
-)  # fmt: skip
+ANOTHER_RUN = """\
+--seq-len 8
+--seed 3
+--lora 2
+--batch 4
+--data other
+--set seed=3
+--set data_seed=3
+--set optim=sgd
+"""
+
+
+@pytest.mark.parametrize("flags", ANOTHER_RUN.splitlines())
 def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags):
     run(tmp_path, *model)
     before = hashes(tmp_path, "epoch-0001")
-    flags = (flags[0], text_file(tmp_path, seed=9)) if flags[1] == "other" else flags
-    run(tmp_path, *model, *flags, code=1)
+    other = str(text_file(tmp_path, seed=9))
+    run(tmp_path, *model, *flags.replace("other", other).split(), code=1)
     assert hashes(tmp_path, "epoch-0001") == before
 
 
