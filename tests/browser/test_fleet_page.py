@@ -58,20 +58,6 @@ def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPa
     assert len(squares(page)) == 17
 
 
-def test_a_search_applies_to_measurements(open_page: OpenPage) -> None:
-    page = open_page("#measure=all")
-    expect(page.locator("main h1")).to_have_text("Measurements")
-    measured = page.locator(".card").count()
-    page.fill("#q", "gemm_bf16")  # a measurement, and what has it
-    assert "gemm_bf16" in page.locator(".card h2").all_inner_texts() and 0 < page.locator(".card").count() < measured
-
-
-def test_causes_are_in_the_order_of_the_report(open_page: OpenPage, store: Store) -> None:
-    found = causes(open_page())
-    order = [f"{suspect.node} {suspect.device}".strip() for suspect in store.result.suspects]
-    assert [name in row for name, row in zip(order, found, strict=True)] == [True] * len(order)
-
-
 def test_more_values_than_a_call_takes_arguments_are_shown(open_page: OpenPage, store: Store) -> None:
     pairs = [f"cuda:{a}→cuda:{b}" for a in range(8) for b in range(8) if a != b]
     d = store.result.distributions[0]
@@ -261,15 +247,6 @@ def test_picked_causes_are_one_ticket_and_one_csv(open_page: OpenPage, store: St
     expect(page.locator(SUMMARY)).to_have_count(6)
     page.fill("#q", "no such thing")
     expect(page.locator("#csv")).to_be_disabled()
-
-
-def test_a_ticket_that_cannot_be_copied_is_shown(open_page: OpenPage, store: Store) -> None:
-    page = open_page()
-    page.evaluate("() => { document.execCommand = () => false; }")
-    page.click("#ticket")
-    text = page.locator(".tools + div pre").inner_text()
-    assert all(each.why in text for each in store.result.suspects)
-    assert page.evaluate("getSelection().toString()").strip() == text.strip()
 
 
 def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:

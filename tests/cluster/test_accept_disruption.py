@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hack.local_cluster.settings import nodes
-from tests.e2e.test_gpu_accept import fleet_is_ready, node_pods
-from tests.e2e.test_gpu_accept_life import fleet_of, init_state
+from tests.e2e.test_gpu_accept import fleet_is_ready, fleet_of, node_pods, waits
+from tests.e2e.test_gpu_accept_life import init_state
 from tests.helpers.cluster_faults import lose_node
 from tests.helpers.kube import Namespace, wait_until
 
@@ -60,8 +60,7 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
 
     def settled() -> dict | None:
         fleet = fleet_of(namespace)
-        waiting = fleet and [found for found in fleet["findings"] if "has no report yet" in found["reason"]]
-        return fleet if fleet and fleet["nodes"] and not waiting else None
+        return fleet if fleet and fleet["nodes"] and not waits(fleet) else None
 
     fleet = wait_until(settled, "the page is back, and waits for no pod", 240)
     assert [(node["node"], node["verdict"]) for node in fleet["nodes"]] == [(kept.name, "PASS")]

@@ -55,6 +55,33 @@ run: |
 """
 
 
+VARIABLES = """\
+NNODES=2
+NODE_RANK={number}
+NPROC_PER_NODE=1
+MASTER_ADDR={master}
+MASTER_PORT=29500
+PET_NNODES=2
+PET_NODE_RANK={number}
+PET_NPROC_PER_NODE=1
+PET_MASTER_ADDR={master}
+PET_MASTER_PORT=29500
+NUM_NODES=2
+NUM_GPUS_PER_NODE=0
+RANK={number}
+ATTEMPT=0
+POD_NAME={pod}
+POD_IP={ip}
+NODE_NAME={node}
+SKYPILOT_JOBGROUP_NAME=env-group
+SKYPILOT_NUM_NODES=2
+SKYPILOT_NODE_RANK={number}
+SKYPILOT_NUM_GPUS_PER_NODE=0
+PRICE=$5 $(HOME) $$
+EMPTY=
+"""
+
+
 @pytest.mark.row("1.2", "Networking Unit")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
@@ -70,15 +97,9 @@ def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
         lines = namespace.logs(pod["metadata"]["name"], "task").splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
         master = f"t-0.env-group.{namespace.name}.svc.cluster.local"
-        expected = {
-            "NNODES": "2", "NODE_RANK": f"{number}", "NPROC_PER_NODE": "1", "MASTER_ADDR": master,
-            "MASTER_PORT": "29500", "PET_NNODES": "2", "PET_NODE_RANK": f"{number}", "PET_NPROC_PER_NODE": "1",
-            "PET_MASTER_ADDR": master, "PET_MASTER_PORT": "29500", "NUM_NODES": "2", "NUM_GPUS_PER_NODE": "0",
-            "RANK": f"{number}", "ATTEMPT": "0", "POD_NAME": pod["metadata"]["name"],
-            "POD_IP": pod["status"]["podIP"], "NODE_NAME": pod["spec"]["nodeName"],
-            "SKYPILOT_JOBGROUP_NAME": "env-group", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": f"{number}",
-            "SKYPILOT_NUM_GPUS_PER_NODE": "0", "PRICE": "$5 $(HOME) $$", "EMPTY": "",
-        }  # fmt: skip
+        about = {"number": number, "master": master, "pod": pod["metadata"]["name"]}
+        about |= {"ip": pod["status"]["podIP"], "node": pod["spec"]["nodeName"]}
+        expected = dict(line.split("=", 1) for line in VARIABLES.format(**about).splitlines())
         assert {name: env.get(name) for name in expected} == expected
         assert env["IPS"].split() == addresses
         assert f"SETUP ran as 65532 rank {number}" in lines
