@@ -25,7 +25,7 @@ tasks: {buffer: {run: 'true', podTemplate: {spec: {containers: [{readinessProbe:
 """)
 BASE = {
     "jobset": ("job-group", GROUP),
-    "jobs": ("job-group", {**GROUP, "layout": "jobs"}),
+    "jobs": ("job-group", {**GROUP, "workload": "jobs"}),
     "ddp-run": ("ddp-run", {"nodes": 2}),
     "gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2}),
 }
@@ -44,7 +44,7 @@ jobset jobs: tasks.trainer.env.EPOCHS="4"
 jobset jobs: tasks.trainer.numNodes=3
 jobset jobs: tasks.trainer.image="registry.example.com/other:1"
 jobset jobs: tasks.trainer.accelerator={"types": ["H100"], "count": 1}
-jobset jobs: accelerators.resourceName="example.com/gpu"
+jobset jobs: gpuResourceName="example.com/gpu"
 jobset jobs: tasks.trainer.secrets=["OTHER"]
 jobset jobs: tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]
 jobset jobs: tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]
@@ -71,7 +71,7 @@ jobset jobs: containerSecurityContext.readOnlyRootFilesystem=true
 jobset jobs: tasks.trainer.resources.requests={"cpu": 1}
 jobset jobs: tasks.evaluator.run="true"
 jobset jobs: image.tag="2"
-jobset jobs: barrier.timeoutSeconds=5
+jobset jobs: timeouts.joinSeconds=5
 jobset jobs ddp-run: placement.topologyKey="topology.kubernetes.io/zone"
 jobset jobs: podSecurityContext.runAsUser=1000
 jobset jobs: sharedMemory.sizeLimit="2Gi"

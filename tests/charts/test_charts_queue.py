@@ -11,7 +11,7 @@ MOST = 18  # pod sets of a Workload of Kueue
 
 
 def group(tasks: dict, **values: object) -> dict:
-    return {"layout": "jobs", "kueue": {"queueName": "team-a"}, "tasks": tasks, **values}
+    return {"workload": "jobs", "kueue": {"queueName": "team-a"}, "tasks": tasks, **values}
 
 
 def sized(number: int) -> dict:

@@ -75,11 +75,11 @@ def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
 
 
 def test_the_chart_takes_the_longest_name_that_jobgen_takes() -> None:
-    """In both layouts: a task of 48 letters was refused by jobgen, and taken by the layout jobs."""
+    """In both workloads: a task of 48 letters was refused by jobgen, and taken by the workload jobs."""
     fits = contract.NAME_LIMIT - len(contract.LONGEST_NAME % ("rl", "", 0))
-    for letters, layout in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
-        done = tried("job-group", {"layout": layout, "tasks": {"t" * letters: {"run": "true"}}})
-        assert (done.returncode == 0) == (letters == fits), (letters, layout)
+    for letters, workload in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
+        done = tried("job-group", {"workload": workload, "tasks": {"t" * letters: {"run": "true"}}})
+        assert (done.returncode == 0) == (letters == fits), (letters, workload)
 
 
 def test_one_version() -> None:
