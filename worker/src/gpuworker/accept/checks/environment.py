@@ -17,7 +17,7 @@ from gpuworker.runtime import gpu_inventory
 
 SPEC = Spec(
     tag="ENV",
-    seconds={"quick": 4, "full": 4, "burn-in": 4},
+    seconds={"quick": 4, "full": 4, "burn-in": 4, "prolog": 1},
     faults={
         "missing-gpu": "gpus-missing",
         "wrong-version": "setting",
@@ -79,11 +79,15 @@ def measure(plan: Plan) -> Evidence:
     if plan.device == "cuda":
         source, gpus = gpu_inventory.inventory()
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
+        gpus = [gpu for gpu in gpus if gpu_inventory.is_given(gpu.uuid)]
     if gpus:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY_GPU.get(plan.inject, {}))
     versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
     bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
     ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
+    if xids and gpu_inventory.given():
+        known = [gpu.bus_id for gpu in gpus]
+        xids = [each for each in xids if each.kind == "SXid" or _is_of(each.bus_id, known)]
     evidence = Evidence()
     evidence.facts = {
         **versions,
@@ -111,6 +115,11 @@ def measure(plan: Plan) -> Evidence:
 
 def problems(evidence: Evidence, plan: Plan) -> None:
     environment_problems.add_problems(evidence, plan)
+
+
+def _is_of(address: str, known: list[str]) -> bool:
+    """Whether the address is one of the known ones, which also have the function of the device."""
+    return any(bus_id.startswith(address) for bus_id in known)
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
