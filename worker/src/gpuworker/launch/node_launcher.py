@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 
-from gpuworker.launch import network, node_info
+from gpuworker.launch import network, node_info, node_test
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
@@ -103,6 +103,8 @@ class NodeLauncher:
         # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
         info = await asyncio.to_thread(node_info.collect, self.config, interface)
         node_info.check_self(self.config, info)
+        if self.config.node_test != "off":
+            await asyncio.to_thread(node_test.run, self.config.node_test)
         self.ranks = LocalRanks(self.config, self.output)
         return info
 
