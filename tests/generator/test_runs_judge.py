@@ -225,6 +225,31 @@ def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
     assert [each.detail for each in status.findings] == [rank.detail] * bool(code)
 
 
+@pytest.mark.parametrize("nodes", [3, ["gpu-0", "gpu-1", "gpu-2"]])
+@pytest.mark.parametrize("there", [0, 2])
+def test_a_node_that_must_report_and_has_no_pod_is_named(nodes, there):
+    """Neither `done` nor `nothing is wrong` where fewer nodes are tested than were asked for."""
+    found = cluster("gpu-accept", nodes=nodes)
+    found.page(ready=False)
+    for number in range(there):
+        found.accepted(f"gpu-{number}", 0, "PASS")
+    status = found.judged()
+    (finding,) = status.findings
+    assert (status.state, finding.cause, len(finding.ranks)) == ("pending", "NoNode", 3 - there)
+    assert isinstance(nodes, int) or set(finding.ranks) == {"gpu-0", "gpu-1", "gpu-2"} - {r.node for r in status.ranks}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_an_acceptance_is_done_when_its_page_has_accepted_the_nodes(ready):
+    found = cluster("gpu-accept", nodes=1)
+    found.page(ready)
+    found.accepted("gpu-0", 0, "PASS")
+    found.objects["pods"][-1]["status"] |= {"phase": "Succeeded"}
+    status = found.judged()
+    assert status.state == ("done" if ready else "running")
+    assert [each.cause for each in status.findings] == ([] if ready else ["not-accepted"])
+
+
 def test_ranks_whose_pods_a_failure_deleted_are_stopped():
     found = RUNS["jobset"]()
     found.ended("learner-0", 7, "loads data\n[FATAL] node=learner-0 step=run exit_code=7\n")

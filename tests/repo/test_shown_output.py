@@ -105,6 +105,6 @@ def test_a_page_shows_what_its_commands_print(page: str, printed) -> None:
     shown = [line for block in blocks for line in block.splitlines() if line.strip()]
     shown = [line for line in shown if not re.match(r"\d+ (note|error)s? in ", line)]
     lines = [without_age(line) for line in printed().splitlines()]
-    assert len(shown) > 3
+    assert shown
     starts = [without_age(line).removesuffix("…").rstrip() for line in shown]
     assert [start for start in starts if not any(line.startswith(start) for line in lines)] == []

@@ -1,3 +1,5 @@
+{{/* The group's ConfigMap: the plan for the agents, the scripts of the users, their files. */}}
+
 {{/* Something if nothing may be mounted at the path `place`; call with reserved, too. Volumes in
 /tmp and /dev are usual. */}}
 {{- define "job-group.isReserved" -}}

@@ -1,3 +1,5 @@
+{{/* The group: its names and labels, how many ranks it has. */}}
+
 {{/*
 Stands for the rank in what is rendered once per task, because its ranks differ in nothing else. No
 text of the values has it, because their hash is in the id. Call with id.
