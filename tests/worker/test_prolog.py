@@ -187,11 +187,18 @@ def test_a_failure_and_an_injected_fault_are_never_remembered(accept, only, tmp_
     assert not (tmp_path / "passed.json").exists()
 
 
+def test_what_passed_is_forgotten_after_a_failure(accept, only, tmp_path):
+    only()
+    assert accept()[0] == 0 and (tmp_path / "passed.json").exists()
+    only("raise ValueError")
+    assert accept("--check", "simple")[0] == 72
+    assert not (tmp_path / "passed.json").exists()
+
+
 def test_gpus_are_known_by_their_uuids(monkeypatch, tmp_path):
     gpu_node.install(monkeypatch, {}, {})
     listed = gpu_inventory.inventory()[1]
-    driver = listed[0].driver
-    known = {"of": prolog.identity(listed, driver), "at": time.clock_gettime(time.CLOCK_BOOTTIME)}
+    known = {"of": prolog.identity([vars(gpu) for gpu in listed]), "at": time.clock_gettime(time.CLOCK_BOOTTIME)}
     file = tmp_path / "passed.json"
     file.write_text(json.dumps(known))
     assert prolog.is_known(Plan("cuda", 2), file)
@@ -280,15 +287,15 @@ BEFORE = {"GPU-a": (700.0, "a" * 64), "GPU-b": (600.0, "b" * 64)}
 def test_a_gpu_is_compared_with_its_own_numbers_whatever_its_index_is(tmp_path, now, found):
     file = tmp_path / "accepted.json"
     file.write_text(json.dumps(report_dict(accepted_of(BEFORE))))
-    entries = list(prolog.compared(accepted_of(now), file))
-    assert [(each.verdict, each.kind) for entry in entries for each in entry.problems] == found
+    entry = prolog.compared(accepted_of(now), file)
+    assert [(each.verdict, each.kind) for each in entry.problems] == found
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"node": 1}'])
 def test_a_file_that_cannot_be_read_is_a_warning(tmp_path, text):
     file = tmp_path / "accepted.json"
     file.write_text(text)
-    (entry,) = prolog.compared(accepted_of(BEFORE), file)
+    entry = prolog.compared(accepted_of(BEFORE), file)
     assert [(each.verdict, each.kind) for each in entry.problems] == [("WARN", "unreadable")]
 
 

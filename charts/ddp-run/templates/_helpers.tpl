@@ -65,8 +65,8 @@ and refuses it. */}}
 {{- end -}}
 {{- end }}
 
-{{/* Exit codes of pods whose node was lost or is unfit, as JSON: new pods start, which do not count.
-The launcher bounds how often. */}}
+{{/* Exit codes after which new pods start and do not count, as JSON; the launcher bounds how often.
+*/}}
 {{- define "ddp-run.lostCodes" -}}
 {{- $codes := (include "ddp-run.contract" . | fromJson).exitCodes -}}
 {{- $gate := eq (include "ddp-run.nodeTest" .) "gate" -}}

@@ -141,8 +141,8 @@ fatal() { # exit code, facts
   finish "$1" "result $1"
 }
 
-# Test this node before the rank joins, when nothing of the group runs yet. An unfit one ends the rank with NODE_UNFIT,
-# for the group to start again on new pods; after three of these starts as a failure.
+# Test this node before the rank joins, when nothing of the group runs yet. After an unfit one the
+# group starts again on new pods, three times.
 test_node() {
   python3 "$group/programs/accept-node" --level=prolog --report-dir="${TMPDIR:-/tmp}/node-test" &
   wait_for $!
@@ -300,7 +300,8 @@ if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=" signal=$((code - 12
 report_fatal "step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
 result="result $code"
 [ "$code" -ne "$STOPPED" ] || code=$FAILED # to the Job, STOPPED means that the pod was stopped from outside
-if [ "$code" -eq "$NODE_UNFIT" ] && [ -n "$GPU_CHARTS_NODE_TEST" ]; then code=$FAILED; fi # its node is fit
+# With a test, NODE_UNFIT means that the node has failed it.
+if [ "$code" -eq "$NODE_UNFIT" ] && [ -n "$GPU_CHARTS_NODE_TEST" ]; then code=$FAILED; fi
 # An auxiliary task of several nodes may still restart the group, up to its maxRestartsOnErrors.
 if [ -n "$GPU_CHARTS_MAY_FAIL" ] &&
   { [ -n "$GPU_CHARTS_IN_PLACE" ] || { ! is_listed && [ "$ATTEMPT" -ge "$GPU_CHARTS_MAX_RESTARTS" ]; }; }; then

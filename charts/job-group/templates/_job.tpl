@@ -47,7 +47,8 @@ its container instead, if its node is fit.
 {{- $several := gt (.task.numNodes | default 1 | int) 1 -}}
 {{- $gate := eq (include "job-group.testOfTask" .) "gate" -}}
 {{- if and (eq .root.Values.workload "jobset") (or $several $gate) -}}
-{{- $listed := $several | ternary (dig "recovery" "recoverOnExitCodes" list .task | toStrings) list -}}
+{{- $listed := dig "recovery" "recoverOnExitCodes" list .task | toStrings -}}
+{{- if not $several }}{{ $listed = list }}{{ end -}}
 {{- if $gate }}{{ $listed = append $listed (toString $own.NODE_UNFIT) }}{{ end -}}
 {{- $listed = without $listed (toString $own.DONE) (toString $own.STOPPED) -}}
 {{- range $code := $listed | empty |

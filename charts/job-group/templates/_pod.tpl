@@ -245,8 +245,7 @@ torchrun.
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* `preflight.nodeTest` if the nodes of this task are tested: its image must have Python and torch,
-as programs for GPUs do. */}}
+{{/* `preflight.nodeTest` if the nodes of this task are tested, by its image's Python and torch. */}}
 {{- define "job-group.testOfTask" -}}
 {{- if or .task.accelerator (eq (include "job-group.launcher" .) "ddp-launch") -}}
 {{ include "job-group.nodeTest" .root }}

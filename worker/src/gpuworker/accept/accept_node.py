@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gpuworker.accept import check_process, check_spec, errors, fault_injection, prolog, registry
 from gpuworker.accept.check_process import Stuck
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.cli import parse
 from gpuworker.accept.judge import at_level, judge, limits_of
 from gpuworker.accept.node_facts import IDENTITY
@@ -81,9 +81,8 @@ def accept(args: Namespace, path: Path) -> int:
         def stopped() -> bool:
             return bool(stop_signals)
 
-        def measured(check: Registered, its_plan: Plan) -> tuple[Evidence, float]:
-            return check_process.run(check, its_plan, args.check_timeout, stopped)
-
+        patience = {"timeout_s": args.check_timeout, "stopped": stopped}
+        measured = functools.partial(check_process.run, **patience)
         test(report, measured, stopped, plan=plan, args=args)
     report.duration_s = time.monotonic() - start
     verdict, written = publish(report, path)

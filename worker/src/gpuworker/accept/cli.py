@@ -32,8 +32,8 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         "--level",
         choices=LEVELS,
         default="quick",
-        help="quick: a minute; full: ten; burn-in: --burn-in-seconds; prolog: at most 15 s, before a "
-        "run, of the GPUs that NVIDIA_GPUS_VALIDATED names or NUM_GPUS_PER_NODE counts",
+        help="quick: a minute; full: ten; burn-in: --burn-in-seconds; prolog: 15 s before a run, "
+        "of the GPUs that NVIDIA_GPUS_VALIDATED names or NUM_GPUS_PER_NODE counts",
     )
     add(
         "--burn-in-seconds",
@@ -59,7 +59,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--check-timeout", type=positive,
         help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--accepted", type=Path, metavar="FILE",
-        help="prolog: the report of this node's acceptance, with whose numbers it is compared")  # fmt: skip
+        help="prolog: compare with this report of the same GPUs' acceptance")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
     add("--run-id", default="1", help="a run that has a report is not repeated")
     add(

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuworker.accept import check_process, registry
@@ -36,7 +36,6 @@ from gpuworker.judgement.report import (
 )
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.gpu_inventory import Gpu
 from gpuworker.runtime.log import log, pairs, write_termination_message
 from gpuworker.runtime.plain_files import read_plain
 
@@ -65,18 +64,20 @@ def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) 
         end.name = RUNNER if doing in (SKIPPED, DONE) else doing
         report.checks.append(end)
     elif doing == SKIPPED:
-        words = "these GPUs passed in the last hour, since this boot and with this driver"
+        words = "these GPUs passed less than an hour ago"
         log(Tag.RESULT, verdict=PASS, note=words)
         write_termination_message(f"{PASS}: {words}")
         return ExitCode.DONE
-    if args.accepted:
-        report.checks += compared(report, args.accepted)
+    if args.accepted and (found := compared(report, args.accepted)).problems:
+        report.checks.append(found)
     report.duration_s = time.monotonic() - begin
     verdict, _ = publish(report, path)
     if EXIT_CODES[verdict] == 0:
         if passed:
             remember(report, passed)
         return ExitCode.DONE
+    with contextlib.suppress(OSError):
+        path.with_name("passed.json").unlink()
     judged = judge(report)
     facts = unfit(judged)
     log(Tag.RESULT, **facts)
@@ -127,19 +128,18 @@ def _child(report: Report, plan: Plan, passed: Path | None, work: Work, sender) 
 # -- what has passed before
 
 
-def identity(gpus: list[Gpu], driver: str | None) -> dict[str, object]:
-    """What a verdict is of; a lost GPU has no UUID."""
-    uuids = sorted([gpu.uuid, bool(gpu.mig)] for gpu in gpus if gpu.device != "cpu")
-    return {"boot": BOOT_ID.read_text().strip(), "driver": driver, "gpus": uuids}
+def identity(gpus: list[dict]) -> dict[str, object]:
+    """What a verdict is of."""
+    found = sorted([gpu["uuid"], bool(gpu["mig"])] for gpu in gpus if gpu["uuid"])
+    drivers = sorted({str(gpu["driver"]) for gpu in gpus if gpu["uuid"]})
+    return {"boot": BOOT_ID.read_text().strip(), "driver": drivers, "gpus": found}
 
 
 def remember(report: Report, passed: Path) -> None:
     """Note that these GPUs have passed. A full disk costs no more than that."""
-    gpus = [Gpu(**each) for each in report.listed("gpus")]
-    driver = next((gpu.driver for gpu in gpus if gpu.driver), None)
     with contextlib.suppress(OSError):
         at = time.clock_gettime(time.CLOCK_BOOTTIME)
-        write_json(passed, {"of": identity(gpus, driver), "at": at})
+        write_json(passed, {"of": identity(report.listed("gpus")), "at": at})
 
 
 def is_known(plan: Plan, passed: Path) -> bool:
@@ -148,9 +148,8 @@ def is_known(plan: Plan, passed: Path) -> bool:
         known = parsed(read_plain(passed, MOST_BYTES))
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - known["at"]
         gpus = gpu_inventory.inventory()[1] if plan.device == "cuda" else []
-        gpus = [gpu for gpu in gpus if gpu_inventory.is_given(gpu.uuid)]
-        driver = next((gpu.driver for gpu in gpus if gpu.driver), None)
-        same = known["of"] == identity(gpus, driver) and len(gpus) == plan.gpus
+        now = identity([vars(gpu) for gpu in gpus if gpu_inventory.is_given(gpu.uuid)])
+        same = known["of"] == now and len(now["gpus"]) == plan.gpus
         return same and 0 <= age_s < PASSED_S
     return False
 
@@ -158,31 +157,29 @@ def is_known(plan: Plan, passed: Path) -> bool:
 # -- the node's own numbers
 
 
-def compared(report: Report, file: Path) -> Iterator[Evidence]:
-    """Numbers that are worse, and bits that differ from, those with which these GPUs were accepted."""
-    found = Evidence(name="accepted")
+def compared(report: Report, file: Path) -> Evidence:
+    """Numbers and bits that are worse than those with which these GPUs were accepted."""
+    found, now = Evidence(name="accepted"), marks(report)
     try:
-        then = report_of(parsed(read_plain(file, MOST_BYTES, follow=True)))
-        before, bits_before = values_of(then), bits_of(then)
+        then = marks(report_of(parsed(read_plain(file, MOST_BYTES, follow=True))))
     except (OSError, ValueError) as error:
         found.warn("unreadable", f"{file}: {error}")
-        yield found
-        return
+        return found
     warn, fail = GPUS if report.requested.device == "cuda" else REHEARSAL
-    for (gpu, name), (value, device) in values_of(report).items():
-        share = value / before.get((gpu, name), (value, ""))[0]
-        if share < warn:
-            words = f"{device}: {name} is {share:.0%} of what it was accepted with"
+    for key in now.keys() & then.keys():
+        (device, value), (_, before), what = now[key], then[key], key[1]
+        if isinstance(value, str):
+            if value != before:
+                found.fail(
+                    "wrong-bits", f"{device}: other bits of {what} than at acceptance", device
+                )
+        elif (share := value / before) < warn:
+            words = f"{device}: {what} is {share:.0%} of that at acceptance"
             verdict = FAIL if share < fail else WARN
-            found.add(verdict, "baseline", words, device, measure=name, share=share)
-    for key, (value, device) in bits_of(report).items():
-        if bits_before.get(key, (value, ""))[0] != value:
-            words = f"{device}: {key[1]} gave other bits than when it was accepted"
-            found.fail("wrong-bits", words, device)
-    if not before.keys() & values_of(report).keys():
+            found.add(verdict, "baseline", words, device, measure=what, share=share)
+    if not now.keys() & then.keys():
         found.warn("missing", f"{file} has no number of these GPUs")
-    if found.problems:
-        yield found
+    return found
 
 
 def uuids_of(report: Report) -> dict[str, str]:
@@ -191,32 +188,20 @@ def uuids_of(report: Report) -> dict[str, str]:
     return {device: uuid or device for device, uuid in found.items()}
 
 
-def values_of(report: Report) -> dict[tuple[str, str], tuple[float, str]]:
-    """GPU and name -> value and device, of rates of one GPU that have limits."""
+def marks(report: Report) -> dict[tuple[str, str, str], tuple[str, float | str]]:
+    """GPU, name, and group of hashes -> device, and the rate or the hash."""
     uuids, found = uuids_of(report), {}
-    measures = {
-        name: measure
-        for check in registry.node_checks().values()
-        for name, measure in check.spec.measures.items()
-    }
+    specs = [check.spec for check in registry.node_checks().values()]
+    rates = {name for spec in specs for name in spec.prolog if spec.measures[name].limit}
     for evidence in report.checks:
         for number in evidence.measurements:
-            measure = measures.get(number.name)
-            judged = measure and measure.limit and measure.better == "higher"
-            if judged and number.device in uuids and number.value > 0:
-                found[uuids[number.device], number.name] = number.value, number.device
-    return found
-
-
-def bits_of(report: Report) -> dict[tuple[str, str, str], tuple[str, str]]:
-    """GPU, format and group -> hash and device."""
-    uuids, found = uuids_of(report), {}
-    for evidence in report.checks:
+            if number.name in rates and number.device in uuids and number.value > 0:
+                found[uuids[number.device], number.name, ""] = number.device, number.value
         groups = evidence.facts.get("hash_group")
         for key, value in evidence.hashes.items() if isinstance(groups, dict) else ():
             kind, _, device = key.partition(" ")
             if device in uuids:
-                found[uuids[device], kind, str(groups.get(device))] = value, device
+                found[uuids[device], kind, str(groups.get(device))] = device, value
     return found
 
 

@@ -180,7 +180,7 @@ def given() -> list[str]:
 
 
 def is_given(uuid: str) -> bool:
-    return not given() or uuid in given()
+    return uuid in (given() or [uuid])
 
 
 def with_torch_names(gpus: list[Gpu], uuids: dict[str, str]) -> list[Gpu]:

@@ -86,8 +86,8 @@ def measure(plan: Plan) -> Evidence:
     bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
     ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
     if xids and gpu_inventory.given():
-        known = [gpu.bus_id for gpu in gpus]
-        xids = [each for each in xids if each.kind == "SXid" or _is_of(each.bus_id, known)]
+        own = " ".join(gpu.bus_id for gpu in gpus)  # with the function of each device
+        xids = [each for each in xids if each.kind == "SXid" or each.bus_id in own]
     evidence = Evidence()
     evidence.facts = {
         **versions,
@@ -115,11 +115,6 @@ def measure(plan: Plan) -> Evidence:
 
 def problems(evidence: Evidence, plan: Plan) -> None:
     environment_problems.add_problems(evidence, plan)
-
-
-def _is_of(address: str, known: list[str]) -> bool:
-    """Whether the address is one of the known ones, which also have the function of the device."""
-    return any(bus_id.startswith(address) for bus_id in known)
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
