@@ -228,11 +228,6 @@ securityContext:
   {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 2 }}
 {{- end }}
 
-{{/* `preflight.nodeTest` if nodes are tested: report or gate. YAML reads off as false. */}}
-{{- define "CHART.nodeTest" -}}
-{{- with .Values.preflight.nodeTest }}{{ ternary "" . (eq (toString .) "off") }}{{ end -}}
-{{- end }}
-
 {{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done
 would be lost. */}}
 {{- define "CHART.noEviction" -}}
