@@ -77,13 +77,9 @@ def accept(args: Namespace, path: Path) -> int:
         words = "an earlier attempt of this run was killed (out of memory?)"
         report.checks.append(not_done("start", "check-failed", words))
     else:
-
-        def stopped() -> bool:
-            return bool(stop_signals)
-
-        patience = {"timeout_s": args.check_timeout, "stopped": stopped}
+        patience = {"timeout_s": args.check_timeout, "stopped": lambda: bool(stop_signals)}
         measured = functools.partial(check_process.run, **patience)
-        test(report, measured, stopped, plan=plan, args=args)
+        test(report, measured, patience["stopped"], plan=plan, args=args)
     report.duration_s = time.monotonic() - start
     verdict, written = publish(report, path)
     return 0 if args.exit_zero and written else EXIT_CODES[verdict]

@@ -54,10 +54,10 @@ Work = Callable[[Report, Measured], None]
 
 def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) -> int:
     """Let a child do `work`, which adds the checks to the report. Returns the exit code."""
-    begin, stopped = time.monotonic(), []
+    begin, stopped, passed = time.monotonic(), [], path.with_name("passed.json")
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    passed = None if args.inject or args.check else path.with_name("passed.json")
-    doing, report, end = _in_a_child(report, plan, passed, work, stopped)
+    whole = not (args.inject or args.check)
+    doing, report, end = _in_a_child(report, plan, passed if whole else None, work, stopped)
     if stopped:
         return ExitCode.STOPPED
     if end.problems:
@@ -73,11 +73,11 @@ def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) 
     report.duration_s = time.monotonic() - begin
     verdict, _ = publish(report, path)
     if EXIT_CODES[verdict] == 0:
-        if passed:
+        if whole:
             remember(report, passed)
         return ExitCode.DONE
     with contextlib.suppress(OSError):
-        path.with_name("passed.json").unlink()
+        passed.unlink()
     judged = judge(report)
     facts = unfit(judged)
     log(Tag.RESULT, **facts)
@@ -130,9 +130,8 @@ def _child(report: Report, plan: Plan, passed: Path | None, work: Work, sender) 
 
 def identity(gpus: list[dict]) -> dict[str, object]:
     """What a verdict is of."""
-    found = sorted([gpu["uuid"], bool(gpu["mig"])] for gpu in gpus if gpu["uuid"])
-    drivers = sorted({str(gpu["driver"]) for gpu in gpus if gpu["uuid"]})
-    return {"boot": BOOT_ID.read_text().strip(), "driver": drivers, "gpus": found}
+    found = sorted([gpu["uuid"], str(gpu["mig"]), gpu["driver"]] for gpu in gpus if gpu["uuid"])
+    return {"boot": BOOT_ID.read_text().strip(), "gpus": found}
 
 
 def remember(report: Report, passed: Path) -> None:
@@ -183,7 +182,7 @@ def compared(report: Report, file: Path) -> Evidence:
 
 
 def uuids_of(report: Report) -> dict[str, str]:
-    """Device -> UUID, or the device itself without one: indices change with what a pod gets."""
+    """Device -> UUID, or the device itself without one."""
     found = {str(gpu.get("device")): str(gpu.get("uuid") or "") for gpu in report.listed("gpus")}
     return {device: uuid or device for device, uuid in found.items()}
 
