@@ -200,5 +200,5 @@ def test_the_list_names_every_check_and_fault(monkeypatch, capsys, add_check):
         accept_node.main()
     assert end.value.code == 0
     said = capsys.readouterr().out
-    assert re.search(r"^new +1 s +- +3 s  A new check runs$", said, re.M)
+    assert re.search(r"^new +1 s +- +3 s +-  A new check runs$", said, re.M)
     assert re.search(r"^new-fault +new$", said, re.M) and re.search(r"^full-disk +the runner$", said, re.M)

@@ -111,6 +111,7 @@ def judge(
         known = {name: check.for_nodes(len(report.world.nodes)) for name, check in known.items()}
         _world(report, whole)
     else:
+        known = {name: check.at(asked.level) for name, check in known.items()}
         _node(report, asked, known, whole)
     received = received or datetime.datetime.now(datetime.timezone.utc)
     for problem in _clock_problems(report, received):
