@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuworker.accept import registry
 from gpuworker.accept.check_spec import LEVELS
 from gpuworker.fleet import marks
 from gpuworker.fleet.marks import ACTIONS, HOLD, STATE, UNFIT, Result, Rules, State, decide
@@ -230,7 +231,7 @@ TESTS = st.builds(
     Result,
     st.floats(0, NOW),
     st.sampled_from((PASS, WARN, FAIL, INCOMPLETE)),
-    st.sampled_from(LEVELS),
+    st.sampled_from(marks.DEPTHS),
     st.sampled_from(("", "GPU-1", "GPU-1 GPU-2")),
     st.sampled_from(("", WRONG, SLOW)),
 )
@@ -268,3 +269,9 @@ def test_any_annotation_that_somebody_writes_is_left_alone_or_understood(text: s
     if marks.state_of(text) is None:
         assert cluster.nodes["n"]["metadata"]["annotations"][STATE] == text
         assert cluster.nodes["other"] != cluster.before["other"]
+
+
+def test_all_levels_are_known_and_in_the_order_of_their_depth() -> None:
+    assert set(LEVELS) <= set(marks.DEPTHS)
+    seconds = [registry.node_checks()["memory"].spec.seconds.get(level, 0) for level in marks.DEPTHS]
+    assert seconds == sorted(seconds)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuworker.accept.check_spec import LEVELS
 from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL, PASS
 
@@ -23,6 +22,7 @@ STATE, HOLD, UNFIT = "gpu-accept/state", "gpu-accept/hold", "gpu-accept/unfit"
 CONDITION = "GpuAccepted"
 RECORD, LABEL, SET_CONDITION, TAINT = ACTIONS = ("record", "label", "condition", "taint")
 HOUR_S = 3600.0
+DEPTHS = ("prolog", "quick", "full", "burn-in")  # of tests
 SKEW_S = 300  # between the clocks of nodes
 SHARE = 0.05  # of the tested nodes, at least one, that are marked in an hour
 # why a node is neither marked nor released now
@@ -123,14 +123,14 @@ def decide(
 
 def after(state: State, test: Result, boot: str, rules: Rules) -> State | None:
     """The state after one more test; None if that says nothing new, as WARN and INCOMPLETE."""
-    rank = LEVELS.index(test.level)
-    failed_at = LEVELS.index(state.level) if state.level else 0
+    rank = DEPTHS.index(test.level)
+    failed_at = DEPTHS.index(state.level) if state.level else 0
     if test.at <= state.tested:
         return None
     if test.verdict == FAIL and test.kind:
         return dataclasses.replace(
             state, owner=rules.owner, tested=test.at, strikes=state.strikes + 1, kind=test.kind,
-            boot=boot, level=LEVELS[max(rank, failed_at)], passed=0.0,
+            boot=boot, level=DEPTHS[max(rank, failed_at)], passed=0.0,
             gpus=" ".join(sorted({*state.gpus.split(), *test.gpus.split()})),
         )  # fmt: skip
     if test.verdict != PASS or rank < failed_at:
@@ -174,4 +174,4 @@ def state_of(text: str) -> State | None:
     except (ValueError, TypeError):
         return None
     typed = all(type(getattr(state, key)) is type(value) for key, value in vars(State()).items())
-    return state if typed and state.level in ("", *LEVELS) else None
+    return state if typed and state.level in ("", *DEPTHS) else None

@@ -12,10 +12,9 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from gpuworker.accept.check_spec import LEVELS
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.kube_api import PROBLEMS
-from gpuworker.fleet.marks import ACTIONS, Result, Rules, Step, decide
+from gpuworker.fleet.marks import ACTIONS, DEPTHS, Result, Rules, Step, decide
 from gpuworker.fleet.pod_list import PERIOD_S, PodList
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.kinds import KINDS, Danger
@@ -79,7 +78,7 @@ class NodeActions:
             pod, sender = pods.get(node.pod), senders.get(node.node)
             if pod and pod.node == node.node and sender in pod.addresses:
                 self.verified.add((node.node, node.pod, sender))
-            if (node.node, node.pod, sender) in self.verified and node.level in LEVELS:
+            if (node.node, node.pod, sender) in self.verified and node.level in DEPTHS:
                 at = datetime.datetime.fromisoformat(node.started).timestamp()
                 gpus = " ".join(sorted(gpu.uuid for gpu in node.gpus))
                 _, kind = min(faults[node.node], default=(None, ""))
