@@ -102,8 +102,8 @@ test-schemas: ## Every scenario against the schemas of each Kubernetes since the
 	@python3 -m hack.deps.venv dev
 	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.34.5 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
-bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
-	@python3 -m hack.deps.venv dev skypilot
+bench: ## jobgen against its imports and SkyPilot's loader; ddp-launch's start against torchrun's, and its restarts
+	@python3 -m hack.deps.venv dev torch skypilot
 	@$(PYTHON) -m tests.bench
 
 scale: ## Groups of up to 1,000 ranks on nodes simulated by KWOK, compared with bare pods

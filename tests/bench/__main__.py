@@ -1,4 +1,4 @@
-"""Benchmark of jobgen, as ratios of commands that run in turn: python -m tests.bench [ROUNDS]."""
+"""Benchmarks as ratios of commands that run in turn: python -m tests.bench [ROUNDS] [jobgen] [launch]."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from hack.deps.venv import SKYPILOT
 from hack.paths import REPO, ToolError, main
+from tests.bench import launch
+from tests.bench.launch import met
 
 RL = REPO / "tests" / "bench" / "rl.yaml"
 SIZES = (10, 100, 1_000, 10_000)
@@ -104,15 +106,15 @@ def curve(rounds: int, home: Path) -> None:
     print(f"A task of 10,000 costs {growth:.2f} × a task of 1,000; at most 1.3: {met(growth <= 1.3)}")
 
 
-def met(goal: bool) -> str:
-    return "met" if goal else "MISSED"
-
-
 def entry() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 11
+    words = sys.argv[1:]
+    rounds = int(words.pop(0)) if words and words[0].isdecimal() else 11
     with tempfile.TemporaryDirectory() as home:
-        cold(rounds, Path(home))
-        curve(max(3, rounds // 2), Path(home))
+        if "jobgen" in words or not words:
+            cold(rounds, Path(home))
+            curve(max(3, rounds // 2), Path(home))
+        if "launch" in words or not words:
+            launch.measure(max(3, rounds // 2), Path(home))
 
 
 if __name__ == "__main__":
