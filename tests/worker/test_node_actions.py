@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import copy
 import datetime
 import hashlib
 import json
 import random
 import shutil
+import socket
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import marks
+from gpuworker.fleet import collector, marks, submit
+from gpuworker.fleet.client import ask
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.kube_api import KubeApi
 from gpuworker.fleet.marks import HOLD, Rules
@@ -22,6 +28,7 @@ from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, WARN
 from tests.helpers.fleet_reports import broken_report, complete_report, problem, source, with_problems, world_check
 from tests.helpers.fleet_reports import world_report as world_report_of
+from tests.helpers.kube import wait_until
 from tests.helpers.node_api import api as api
 from tests.helpers.node_api import client, node_object
 from tests.worker.test_node_marks import others, ours, state
@@ -277,3 +284,50 @@ def test_rounds_of_fault_mark_repair_pass_and_release_with_a_collector_that_is_k
         for name, node in place.api.nodes.items():
             assert others(node) == others(place.before[name]), f"round {turn}"
     assert len(deaths) >= rounds / 2
+
+
+def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(api, tmp_path: Path, monkeypatch) -> None:
+    api.nodes = {name: node_object(name) for name in ("n1", "n2")}
+    posted = broken_report("n1") | {"pod": "accept-1"}
+    api.pods = [
+        {
+            "metadata": {"name": "accept-1"},
+            "spec": {"nodeName": "n1"},
+            "status": {"phase": "Running", "podIPs": [{"ip": "127.0.0.1"}]},
+        }
+    ]
+    monkeypatch.setattr(collector, "KubeApi", lambda: client(tmp_path))
+    monkeypatch.setattr(collector.signal, "signal", lambda *_: None)  # only the main thread may
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    parser = argparse.ArgumentParser()
+    collector.add_command(parser.add_subparsers())
+    args = parser.parse_args([
+        "serve", f"--port={port}", "--run-id=1", "--expect-nodes=2", "--interval=0.1", f"--report-dir={tmp_path}/kept",
+        "--list-pods=app=node", f"--name={OWN}", "--node-actions=label",
+    ])  # fmt: skip
+
+    def serve() -> None:
+        with contextlib.suppress(SystemExit):
+            args.run(args)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        assert submit.send(json.dumps(posted).encode(), f"http://127.0.0.1:{port}/reports", 30) == ""
+        wait_until(lambda: ours(api.nodes["n1"]) == {"label"}, "the node is marked", 30)
+        url = f"http://127.0.0.1:{port}/report.json"
+        wait_until(lambda: json.loads(ask(url)[1])["marks"] == {"n1": "label"}, "the page shows it", 30)
+        assert api.nodes["n2"] == node_object("n2")
+    finally:
+        monkeypatch.setattr(collector, "look", lambda *_: sys.exit())
+        thread.join(10)
+
+
+def test_marks_need_pods_and_a_name(capsys) -> None:
+    parser = argparse.ArgumentParser()
+    collector.add_command(parser.add_subparsers())
+    args = parser.parse_args(["serve", "--run-id=1", "--node-actions=taint"])
+    with pytest.raises(SystemExit) as error:
+        args.run(args)
+    assert error.value.code == 2
