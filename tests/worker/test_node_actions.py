@@ -331,3 +331,15 @@ def test_marks_need_pods_and_a_name(capsys) -> None:
     with pytest.raises(SystemExit) as error:
         args.run(args)
     assert error.value.code == 2
+
+
+@pytest.mark.parametrize("patrol", [True, False])
+def test_of_a_patrol_the_last_test_of_a_node_counts(tmp_path: Path, patrol: bool) -> None:
+    """Of a Job two pods on one node are a mistake, and the worst counts."""
+    store = ReportStore(tmp_path, Expected(1, run_id="1"), patrol=patrol)
+    for hour, (job, make) in enumerate(
+        [("accept-100-0-aaaaa", broken_report), ("accept-160-3-bbbbb", complete_report)]
+    ):
+        report = make("n1") | {"pod": job, "started": (START + datetime.timedelta(hours=hour)).isoformat()}
+        status, _ = store.add(source(report).report)
+    assert (store.fleet().verdict, status) == (("PASS", 200) if patrol else (FAIL, 422))
