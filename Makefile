@@ -85,8 +85,7 @@ upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR
 
 fuzz: ## Fuzz jobgen for SECONDS (60), then as long what the worker reads from other pods and programs
 	@python3 -m hack.deps.venv dev fuzz
-	@PYTHONPATH=generator/src $(PYTHON) -m tests.fuzz $(or $(SECONDS),60)
-	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -q -s --timeout 0 tests/fuzz/test_worker_fuzz.py
+	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -q -s --timeout 0 -k coverage tests/fuzz
 
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
 	@python3 -m hack.preflight

@@ -16,7 +16,6 @@ from hack.paths import REPO, ToolError, main
 from tests.bench import launch
 from tests.bench.launch import met
 
-RL = REPO / "tests" / "bench" / "rl.yaml"
 SIZES = (10, 100, 1_000, 10_000)
 TASK = """---
 name: task-{number}
@@ -65,16 +64,23 @@ def medians(commands: dict, rounds: int, home: Path) -> dict:
     return {name: Run(*map(statistics.median, zip(*each, strict=True))) for name, each in runs.items()}
 
 
+def group(size: int, home: Path) -> Path:
+    file = home / f"{size}.yaml"
+    file.write_text("name: rl\nexecution: parallel\n" + "".join(TASK.format(number=n) for n in range(size)))
+    return file
+
+
 def cold(rounds: int, home: Path) -> None:
-    load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(RL)!r})"
+    small = group(4, home)
+    load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(small)!r})"
     commands = {
-        "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", RL],
+        "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", small],
         "python -c 'import yaml, jsonschema, click'": [sys.executable, "-c", "import yaml, jsonschema, click"],
         "python -c ''": [sys.executable, "-c", ""],
         "SkyPilot's loader": [SKYPILOT / "bin" / "python", "-c", load],
     }
     found = medians(commands, rounds, home)
-    print(f"The seven-pod group {RL.relative_to(REPO)}; medians of {rounds} cold runs that took turns.\n")
+    print(f"A group of four tasks with two nodes each; medians of {rounds} cold runs that took turns.\n")
     print("| command | seconds | seconds of CPU | MB |")
     print("|---|---|---|---|")
     for name, each in found.items():
@@ -87,11 +93,7 @@ def cold(rounds: int, home: Path) -> None:
 
 
 def curve(rounds: int, home: Path) -> None:
-    commands = {}
-    for size in SIZES:
-        file = home / f"{size}.yaml"
-        file.write_text("name: rl\nexecution: parallel\n" + "".join(TASK.format(number=n) for n in range(size)))
-        commands[size] = [sys.executable, "-m", "jobgen", "to-values", file]
+    commands = {size: [sys.executable, "-m", "jobgen", "to-values", group(size, home)] for size in SIZES}
     runs = medians(commands, rounds, home)
     print(f"\nGroups of growing size; medians of {rounds} cold runs that took turns.\n")
     print("| tasks | seconds | seconds of CPU | ms of CPU for each further task | MB |")

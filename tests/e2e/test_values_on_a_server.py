@@ -21,8 +21,9 @@ from tests.helpers.values_fuzz import Values
 SETS = int(os.environ.get("VALUES_SETS", "15"))
 SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
-# Rules between amounts, between mounts, and between the handlers of a probe that is merged with the chart's, of which the server's words are as clear as a chart's would be: they name
-# the field and what is wrong. The check Job meets them before anything else exists.
+# Rules between amounts, between mounts, and between the handlers of a probe that is merged with the chart's, of which
+# the server's words are as clear as a chart's would be: they name the field and what is wrong. The check Job meets them
+# before anything else exists.
 AMOUNTS = re.compile(
     r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit"
     r"|must be an integer|Limit must be set for non overcommitable resources"

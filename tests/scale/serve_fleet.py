@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import os
 import random
@@ -17,12 +18,33 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.fleet import submit
 from gpuworker.fleet.await_verdict import WAITING
+from gpuworker.judgement.report import Requested
+from tests.helpers.fleet_reports import complete_report
 from tests.helpers.processes import free_port
-from tests.scale.measure_fleet import simulated
+
+SLOW_NODE, SLOW_GPU = 7, 3
+
+
+def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
+    """Reports of healthy nodes, as JSON, and one slow GPU."""
+    requested, chance = Requested("cuda", gpus, "quick"), random.Random(1)
+    pattern = complete_report("pattern", requested)
+    for check in pattern["checks"]:
+        check["samples"] = {f"{m['name']} {m['device']}": [0.001] * 40 for m in check["measurements"][:32]}
+    for index in range(nodes):
+        report = copy.deepcopy(pattern) | {"node": f"gpu-{index:04}", "pod": f"accept-{index:04}"}
+        for gpu in next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"):
+            gpu["uuid"] = f"GPU-{index}-{gpu['device']}"
+        for number in (m for check in report["checks"] for m in check["measurements"]):
+            number["value"] *= 1.04 + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
+            if (index, number["device"], number["name"]) == (SLOW_NODE, f"cuda:{SLOW_GPU}", "gemm_bf16"):
+                number["value"] *= 0.6
+        yield json.dumps(report).encode()
 
 
 def read(url: str) -> str:
@@ -60,7 +82,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
             last = time.monotonic()
             while WAITING in read(f"http://127.0.0.1:{port}/readyz"):
                 time.sleep(0.2)
-            page = read(f"http://127.0.0.1:{port}/report.json")
+            page = read(f"http://127.0.0.1:{port}/page.html")
             shown = time.monotonic() - last
             metrics = read(f"http://127.0.0.1:{port}/metrics")
             spent = time.monotonic() - started
@@ -74,7 +96,8 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         "nodes": nodes,
         "verdict": fleet["verdict"],
         "page_s_after_last_report": round(shown, 1),
-        "data_bytes": len(page.encode()),
+        "worst": fleet["suspects"][0]["node"] + " " + fleet["suspects"][0]["device"],
+        "page_bytes": len(page.encode()),
         "metrics_series": sum(not line.startswith("#") for line in metrics.splitlines()),
         "peak_mb": int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024,
         "cores": round(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") / spent, 2),
