@@ -43,6 +43,9 @@ from gpuworker.fleet.http_handler import (
     ReportHandler,
     ReportServer,
 )
+from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet.marks import ACTIONS, HOUR_S, Rules
+from gpuworker.fleet.node_actions import NodeActions
 from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
@@ -141,7 +144,8 @@ class CollectorHandler(ReportHandler):
                 (source, *_) = from_text("the request", data)
                 if source.report is None:
                     return 400, f"{source.error}\n"
-                status, answer = self.store.add(source.report, found)
+                sender = self.client_address[0].removeprefix("::ffff:")  # of IPv4
+                status, answer = self.store.add(source.report, found, sender)
         finally:
             self.posts.release()
         return status, f"{answer}\n"
@@ -179,6 +183,8 @@ def rendered(fleet: Fleet, path: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.node_actions and not (args.list_pods and args.name):
+        args.error("--node-actions needs --list-pods and --name")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         key = load_key()
@@ -193,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
             before = last_of(runs, args.report_dir)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
-        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name)
+        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name, args.patrol)
     except OSError as error:
         log(
             Tag.FATAL.value,
@@ -205,9 +211,13 @@ def run(args: argparse.Namespace) -> int:
         CollectorHandler.store, CollectorHandler.key = store, key
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
-        logged, pods = "", PodList(args.list_pods) if args.list_pods else None
+        logged, pods = "", PodList(args.list_pods, KubeApi()) if args.list_pods else None
+        rules = Rules(args.node_actions, args.name, args.hour)
+        actions = NodeActions(rules, args.dry_run, pods) if args.node_actions else None
         while True:
             fleet = look(store, pods)
+            if actions:
+                actions.act(store)
             line = summary(fleet)
             if line != logged:
                 remember(fleet, args.report_dir)
@@ -264,6 +274,24 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "--list-pods",
         metavar="SELECTOR",
         help="labels of the pods to list, for nodes without a report",
+    )
+    parser.add_argument(
+        "--node-actions",
+        choices=ACTIONS,
+        help="mark nodes that failed in Kubernetes; needs --list-pods and --name",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be marked, and mark nothing"
+    )
+    parser.add_argument(
+        "--hour",
+        type=positive,
+        default=HOUR_S,
+        metavar="S",
+        help="for which the number of marks is limited, and between two passes (default: 3600)",
+    )
+    parser.add_argument(
+        "--patrol", action="store_true", help="nodes are tested again and again: the last counts"
     )
     parser.add_argument(
         "--stay", action="store_true", help="pods stay after their test: name those that are gone"

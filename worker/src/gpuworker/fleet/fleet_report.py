@@ -166,6 +166,8 @@ class Fleet:
     causes: list[Cause] = field(default_factory=list)  # the suspects by what they have
     racks: dict[str, list[str]] = field(default_factory=dict)  # all nodes, also without a report
     fixed: list[str] = field(default_factory=list)  # suspects of the earlier run that are none now
+    # node -> its mark in Kubernetes, or why it has none (marks.py, node_actions.py)
+    marks: dict[str, str] = field(default_factory=dict)
     name: str = ""  # of the installation
     schema_version: int = FLEET_SCHEMA_VERSION
 

@@ -44,7 +44,7 @@ class ReportStore:
 
     `stay`: the pods stay after their test and confirm every few seconds that they are there. The
     report of one that does not is no PASS: its node may be gone, or the report may be of an earlier
-    installation.
+    installation. `patrol`: the last test of a node counts.
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class ReportStore:
         stay: bool = False,
         earlier: Earlier = NOTHING,
         name: str = "",
+        patrol: bool = False,
     ) -> None:
-        self.folder, self.expected, self.stay = folder, expected, stay
+        self.folder, self.expected, self.stay, self.patrol = folder, expected, stay, patrol
         self.earlier, self.name = earlier, name
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
         count = len(set(expected.names)) or expected.count
@@ -66,6 +67,8 @@ class ReportStore:
         # node, or subject of a world report -> its report that counts
         self.sources: dict[str, Source] = {}
         self.digests: dict[str, str] = {}  # digest of a report as it was sent -> node
+        self.senders: dict[str, str] = {}  # node -> address that sent its report, or the same again
+        self.shown: tuple[dict[str, str], list[str]] = {}, []  # marks of nodes, and alerts
         # node -> when its pod was heard of last, by the monotonic clock
         self.confirmed: dict[str, float] = {}
         self.last_seen: dict[str, str] = {}  # the same for people
@@ -97,9 +100,9 @@ class ReportStore:
                 self.sources[found.name] = found
                 self.last_seen[found.name] = when.isoformat(timespec="seconds")
 
-    def add(self, report: Report, digest: str = "") -> tuple[HTTPStatus, str]:
+    def add(self, report: Report, digest: str = "", sender: str = "") -> tuple[HTTPStatus, str]:
         """Take a report: on disk first, then in memory. `digest`: of the message that brought
-        it.
+        it; `sender`: where that came from.
         """
         if report.run_id != self.expected.run_id:
             ours = f"this collector has run {self.expected.run_id}"
@@ -112,7 +115,7 @@ class ReportStore:
                     HTTPStatus.INSUFFICIENT_STORAGE,
                     f"the collector has {self.most} reports, which is its limit",
                 )
-            of_same_index = bool(known) and _same_index(known.report, report)
+            of_same_index = bool(known) and (self.patrol or _same_index(known.report, report))
             replaces = of_same_index and known.report.pod != report.pod
             counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
@@ -124,6 +127,8 @@ class ReportStore:
                         f"the report cannot be stored: {error.strerror or error}",
                     )
                 self._mended(source.name)
+            if counts.judged == source.judged:
+                self.senders[source.name] = sender
             if counts != known:
                 self.sources[source.name] = counts
                 self._changed()
@@ -181,6 +186,13 @@ class ReportStore:
     def path(self, name: str) -> Path:
         return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
+    def show(self, marks: dict[str, str], alerts: list[str]) -> None:
+        """Show what became of the nodes."""
+        with self.lock:
+            if self.shown != (marks, alerts):
+                self.shown = marks, alerts
+                self._changed()
+
     def waiting(self) -> bool:
         """Whether reports are expected that would change the result."""
         fleet = self.fleet()
@@ -225,10 +237,12 @@ class ReportStore:
                 if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
                     return self.last
                 sources, change = [*self.sources.values(), *self.damaged], self.changes
+                marks, alerts = self.shown
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
             merged = merge(sources, expected, earlier=self.earlier)
-            result = dataclasses.replace(merged, name=self.name)
+            notes = [*alerts, *merged.notes]
+            result = dataclasses.replace(merged, name=self.name, marks=marks, notes=notes)
             with self.lock:
                 if change == self.changes:
                     self.result = result

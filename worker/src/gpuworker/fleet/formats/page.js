@@ -282,7 +282,7 @@ const notes = () => fleet.notes.length > 0
   && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note)));
 
 function overview() {
-  const shown = filtered(), { suspects, causes } = fleet;
+  const shown = filtered(), { suspects, causes } = fleet, marked = Object.entries(fleet.marks);
   const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
   const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
     + `${shown.parts.length} of ${plural(suspects.length, "part")}, `
@@ -297,6 +297,7 @@ function overview() {
       shown.causes.slice(0, MOST).map(causeRow), shown.causes.length > MOST
         && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`)]),
   map(shown.hit)),
+  marked.length > 0 && table(["Node", "Mark in Kubernetes"], marked),
   fleet.worlds.length > 0 && [h("h2", {}, "Checks across nodes"),
     table(["Verdict", "Ranks", "Checks"], fleet.worlds, (world) => [verdict(world.verdict), world.name,
       Object.entries(world.checks).map(([name, of]) => h("div", {}, verdict(of), ` ${name}`))])]];
