@@ -39,7 +39,6 @@ def test_healthy_devices_pass_with_their_numbers(plan):
     for device in plan.devices:
         speeds = {m.name: m.value for m in evidence.measurements if m.device == device}
         assert {"gemm_fp32"} < set(speeds) and all(value > 0 for value in speeds.values())
-        assert all(evidence.samples[f"{name} {device}"] for name in speeds)
 
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
@@ -270,5 +269,5 @@ def test_the_figures_of_the_model_judge(figure, verdict):
 def test_a_long_level_measures_until_its_time_is_over(monkeypatch):
     monkeypatch.setattr(compute, "REHEARSAL_S", 3.0)
     start = time.monotonic()
-    evidence = measured(compute, Plan("cpu", 0, "burn-in", seconds=3.0))
-    assert time.monotonic() - start > 1.5 and len(evidence.samples["gemm_fp32 cpu"]) > 8
+    assert measured(compute, Plan("cpu", 0, "burn-in", seconds=3.0)).measurements
+    assert time.monotonic() - start > 1.5

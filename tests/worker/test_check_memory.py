@@ -38,7 +38,6 @@ def test_healthy_memory_passes_with_its_numbers(plan):
         found = {m.name: (m.value, m.unit) for m in evidence.measurements if m.device == device}
         assert found["memory_copy"][0] > 0.1 and found["memory_triad"][0] > 0.1
         assert found["memory_tested"][0] >= 0.0624 and found["memory_tested"][1] == "GiB"
-        assert evidence.samples[f"memory_copy {device}"]
 
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)

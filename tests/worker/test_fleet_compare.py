@@ -1,4 +1,4 @@
-"""Fingerprint groups, outliers of the fleet, and an earlier run."""
+"""Fingerprint groups and outliers of the fleet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from gpuworker.fleet.earlier import Earlier, Known, earlier_of
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
 from tests.helpers.fleet_reports import H100, measurement, merged, node_report
@@ -59,10 +58,10 @@ def test_a_group_of_one_device_is_noted() -> None:
     assert note.startswith("1 fingerprints ")
 
 
-def fleet_of(*speeds: float, gpus: int = 8, **options: object) -> Fleet:
+def fleet_of(*speeds: float, gpus: int = 8) -> Fleet:
     """Nodes n0, n1, … with these speeds, `gpus` a node."""
     rows = [speeds[start : start + gpus] for start in range(0, len(speeds), gpus)]
-    return merged(*(node_report(f"n{index}", tuple(row)) for index, row in enumerate(rows)), **options)
+    return merged(*(node_report(f"n{index}", tuple(row)) for index, row in enumerate(rows)))
 
 
 def test_a_slow_device_is_found_among_many() -> None:
@@ -166,39 +165,11 @@ def test_speeds_of_a_rehearsal_are_not_compared() -> None:
     assert merged(*reports).verdict == PASS
 
 
-def test_a_drop_since_an_earlier_run_is_found() -> None:
-    before = earlier_of(fleet_of(100.0, 100.0, 100.0, 100.0))
-    fleet = fleet_of(100.0, 96.0, 93.0, 85.0, earlier=before)
-    assert found(fleet, "baseline") == {("n0", "cuda:2"): WARN, ("n0", "cuda:3"): FAIL}
-    assert any(note.startswith("baseline: 4 of 4 ") for note in fleet.notes)
-    known = next(iter(before.values.values()))
-    fleet = fleet_of(100.0, earlier=Earlier({**before.values, ("gone", "cuda:0", "compute", "gemm"): known}))
-    assert any("gone" in note for note in fleet.notes)
-
-
-@pytest.mark.parametrize(("now", "verdict"), [(85.0, PASS), (70.0, WARN), (20.0, FAIL)])
-def test_a_number_without_a_limit_is_compared_more_loosely(now: float, verdict: str) -> None:
-    """All nodes have lost the same, so none is an outlier of the fleet."""
-
-    def fleet(value: float, **settings: object) -> Fleet:
-        disks = [node_report(f"n{index}") for index in range(6)]
-        for report in disks:
-            report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
-        return merged(*disks, **settings)
-
-    after = fleet(now, earlier=earlier_of(fleet(100.0)))
-    assert (after.verdict, len(found(after, "baseline"))) == (verdict, 0 if verdict == PASS else 6)
-
-
-def test_a_baseline_without_common_numbers_is_incomplete() -> None:
-    known = {("other", "cuda:0", "compute", "gemm"): Known(100.0, f"level quick, {H100}, TFLOP/s")}
-    fleet = fleet_of(100.0, earlier=Earlier(known))
-    assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}
-
-
-@pytest.mark.parametrize("other", [f"level quick, {H100}, GFLOP/s", "level quick, NVIDIA H200, TFLOP/s"])
-def test_a_number_is_not_compared_with_one_of_another_unit_or_model(other: str) -> None:
-    before = earlier_of(fleet_of(100.0, 100.0)).values
-    before |= {key: known._replace(of=other) for key, known in before.items() if key[1] == "cuda:1"}
-    fleet = fleet_of(100.0, 100.0, earlier=Earlier(before))
-    assert (fleet.verdict, found(fleet, "baseline")) == (INCOMPLETE, {("n0", ""): INCOMPLETE})
+@pytest.mark.parametrize(("own", "verdict"), [(85.0, PASS), (70.0, WARN), (20.0, FAIL)])
+def test_a_number_without_a_limit_is_compared_more_loosely(own: float, verdict: str) -> None:
+    disks = [node_report(f"n{index}") for index in range(6)]
+    for index, report in enumerate(disks):
+        value = 100.0 if index else own
+        report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
+    fleet = merged(*disks)
+    assert (fleet.verdict, found(fleet, "fleet")) == (verdict, {} if verdict == PASS else {("n0", ""): verdict})

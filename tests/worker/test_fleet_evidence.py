@@ -13,7 +13,6 @@ from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import node_checks
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Report
@@ -23,9 +22,9 @@ from tests.helpers.fleet_reports import REQUESTED, changed, complete_report
 EXPECTED = Expected(names=("n1", "n2", "n3"), run_id="1", requested=REQUESTED)
 GOOD = complete_report("n1")
 MISSING = report_mutations.MISSING
-# Fields whose values prove nothing: names for people, times, and plots. Wrong types of them are refused.
+# Fields whose values prove nothing: names for people, and times. Wrong types of them are refused.
 # A field that is added to the report is evidence until it stands here.
-NO_EVIDENCE = {"pod", "checks/duration_s", "checks/samples", "requested/limits"}
+NO_EVIDENCE = {"pod", "checks/duration_s", "requested/limits"}
 
 JUDGED_BY_FACTS = ("compute", "links", "environment", "memory", "stragglers", "repeatability")
 
@@ -126,7 +125,7 @@ def test_no_field_of_a_report_can_be_damaged_unnoticed() -> None:
     }
     unexpected = {(path, value) for path, value in passed if not is_harmless(path, value)}
     assert unexpected == set()
-    assert {report_mutations.place(path) for path, _ in passed} >= NO_EVIDENCE - {"checks/samples"}  # no row too many
+    assert {report_mutations.place(path) for path, _ in passed} >= NO_EVIDENCE  # no row too many
 
 
 def is_harmless(path: str, value: str) -> bool:
@@ -299,13 +298,6 @@ def test_a_reader_sees_the_limit_by_which_a_number_was_judged() -> None:
     fleet = fleet_of(lower(complete_report("n1"), "gemm_bf16", value=500.0))
     (limit,) = {d.limit for d in fleet.distributions if d.name == "gemm_bf16"}
     assert f"below the limit of {limit:.4g}" in " ".join(finding.reason for finding in fleet.findings)
-
-
-def test_the_metrics_of_a_check_have_the_findings_of_the_fleet() -> None:
-    slow = lower(complete_report("n1"), "memory_triad", value=0.9 * number_of(GOOD, "memory_triad")["value"])
-    fleet = fleet_of(slow)
-    assert [f.found_by for f in fleet.findings if f.check == "memory" and f.node == "n1"]
-    assert 'gpu_accept_check_verdict{node="n1",check="memory"' in prometheus(fleet)
 
 
 @pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d"])

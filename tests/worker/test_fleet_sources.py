@@ -115,7 +115,6 @@ DAMAGES = {
     "checks/1/measurements/0/value": ("fast", "checks[1].measurements[0].value is 'fast'"),
     "checks/1/measurements/0/unit": (..., "checks[1].measurements[0].unit is missing"),
     "checks/1/hashes": ([], "checks[1].hashes is '[]'"),
-    "checks/1/facts/curves": ({"a": {"unit": "s", "points": [[0, 1]]}}, "checks[1].facts.curves['a'] is"),
 }
 
 

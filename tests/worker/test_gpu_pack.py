@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Problem, Report, Requested, report_dict
+from gpuworker.judgement.report import Problem, Report, Requested
 from hack.gpu import judges, steps, summary
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, NOT_RUN, OK, Figure, Result, read
 from hack.paths import REPO
@@ -250,7 +251,7 @@ def test_a_fault_counts_as_found_if_the_verdict_names_it(
     judged = Judged(report, [Check("compute", check_verdict, problems=problems)])
     monkeypatch.setattr(judges, "judged_report", lambda folder: judged)
     judge = judges.found("compute", "slow", named)
-    assert judge(left(tmp_path, log, report_dict(report)), 1).result == result
+    assert judge(left(tmp_path, log, dataclasses.asdict(report)), 1).result == result
 
 
 @pytest.mark.parametrize(

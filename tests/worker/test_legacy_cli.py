@@ -12,6 +12,7 @@
 What the manifests did wrong (restarts for ever, node counts from DNS) is tested with the charts.
 """
 
+import dataclasses
 import itertools
 import json
 import re
@@ -24,7 +25,7 @@ import pytest
 from gpuworker.accept import legacy_cli
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Report, Requested, report_dict, write_json
+from gpuworker.judgement.report import Report, Requested, write_json
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +122,7 @@ def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failure
     def accept_node(command):
         folder = Path(command[-1].removeprefix("--report-dir="))
         report = Report("n", "p", "1", Requested("cpu", 0, "quick"), "2026-01-05T10:00:00+00:00")
-        write_json(folder / "report.json", report_dict(report))
+        write_json(folder / "report.json", dataclasses.asdict(report))
         return type("Done", (), {"returncode": {2: 1}.get(code, code)})
 
     monkeypatch.setattr(legacy_cli.subprocess, "run", accept_node)

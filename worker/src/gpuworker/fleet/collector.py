@@ -29,7 +29,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from gpuworker.fleet.await_verdict import WAITING
-from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
@@ -186,14 +185,11 @@ def run(args: argparse.Namespace) -> int:
         log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
         return ExitCode.USAGE
     try:
-        before = NOTHING
         if args.service:
-            runs = args.report_dir.parent
             args.report_dir /= address_of(args.service)
-            before = last_of(runs, args.report_dir)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
-        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name)
+        store = ReportStore(args.report_dir, wanted, args.stay, args.name)
     except OSError as error:
         log(
             Tag.FATAL.value,
@@ -210,7 +206,6 @@ def run(args: argparse.Namespace) -> int:
             fleet = look(store, pods)
             line = summary(fleet)
             if line != logged:
-                remember(fleet, args.report_dir)
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
             time.sleep(args.interval)

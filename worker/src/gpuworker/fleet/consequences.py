@@ -72,7 +72,8 @@ MISSING = Rule(
 STRAGGLERS = ("slowest_compute", "latest_arrival")
 # In this order: later ones may have earlier ones as their cause.
 RULES = (
-    Rule("it is one of those that torch does not see", _kinds("gpus-missing"), _kinds("gpu-lost"), (FAIL,)),
+    Rule("it is one of those that torch does not see", _kinds("gpus-missing"),
+         _kinds("gpu-lost", "gpus-missing"), (FAIL,)),
     Rule("collectives are as fast as the slowest GPU or link", _slow("collectives"), slows, as_bad=True,
          prefer="links"),
     Rule("gradients are exchanged at the speed of the slowest GPU or link", _slow("training", "weak_scaling"), slows,

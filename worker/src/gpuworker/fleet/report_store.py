@@ -15,7 +15,6 @@ from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge
 from gpuworker.fleet.check_findings import subject
-from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
@@ -26,14 +25,14 @@ from gpuworker.fleet.report_sources import (
     that_counts,
 )
 from gpuworker.fleet.world_plan import WorldPlan
-from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, report_dict, write_json
+from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
 
 MOST_REPORTS = 4096  # if the number of nodes is not known
 # characters that are not ASCII take more here than in the message
 MOST_STORED_BYTES = 4 * MOST_REPORT_BYTES
 LONG_MERGE_S = 0.25  # of some hundred nodes; that of a thousand takes a second
 MERGES = 0.2  # of the time, while reports are expected
-FACTS = ("hash_group", "curves", "gpus", "ports")  # that a merge compares
+FACTS = ("hash_group", "gpus", "ports")  # that a merge compares
 LOST_S = 90.0  # without a word of its pod; submit.py sends one every CONFIRM_S
 SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
 
@@ -48,15 +47,9 @@ class ReportStore:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        expected: Expected,
-        stay: bool = False,
-        earlier: Earlier = NOTHING,
-        name: str = "",
+        self, folder: Path, expected: Expected, stay: bool = False, name: str = ""
     ) -> None:
-        self.folder, self.expected, self.stay = folder, expected, stay
-        self.earlier, self.name = earlier, name
+        self.folder, self.expected, self.stay, self.name = folder, expected, stay, name
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
         count = len(set(expected.names)) or expected.count
         self.count = count or 0
@@ -117,7 +110,7 @@ class ReportStore:
             counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
                 try:
-                    write_json(self.path(source.name), without_samples(report), indent=None)
+                    write_json(self.path(source.name), dataclasses.asdict(report), indent=None)
                 except OSError as error:
                     return (
                         HTTPStatus.INSUFFICIENT_STORAGE,
@@ -227,7 +220,7 @@ class ReportStore:
                 sources, change = [*self.sources.values(), *self.damaged], self.changes
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
-            merged = merge(sources, expected, earlier=self.earlier)
+            merged = merge(sources, expected)
             result = dataclasses.replace(merged, name=self.name)
             with self.lock:
                 if change == self.changes:
@@ -243,15 +236,6 @@ class ReportStore:
 def _same_index(one: Report, other: Report) -> bool:
     """Whether two pods of a Job have the same index, so that one replaces the other."""
     return one.pod.rpartition("-")[0] == other.pod.rpartition("-")[0]
-
-
-def without_samples(report: Report) -> dict:
-    """Raw samples are for plots of one node, and thousands of GPUs have many."""
-    return report_dict(
-        dataclasses.replace(
-            report, checks=[dataclasses.replace(c, samples={}) for c in report.checks]
-        )
-    )
 
 
 def _compact(report: Report) -> Report:

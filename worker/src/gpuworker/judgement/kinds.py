@@ -206,7 +206,6 @@ KINDS = {
     "slow": Kind("slower than its peers", None, SLOW, SLOWS),
     "limit": Kind("beyond a limit", None, SLOW, SLOWS),
     "outlier": Kind("worse than the fleet", None, SLOW, SLOWS),
-    "baseline": Kind("worse than before", None, SLOW, SLOWS),
     "stall": Kind(
         "stalls",
         Act(
@@ -336,7 +335,7 @@ OTHERWISE = Act(
 )
 
 # what shows that a part is slow, and not why
-SLOWER = ("slow", "limit", "outlier", "baseline", "slow-rank")
+SLOWER = ("slow", "limit", "outlier", "slow-rank")
 # checks whose speed is a matter of clocks
 POWERED = ("compute", "memory", "training", "stragglers")
 # what is more of a reason than the slowness

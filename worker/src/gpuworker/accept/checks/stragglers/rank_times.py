@@ -65,7 +65,6 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     ]
     usual, on_time = _usual(compute), _usual(late)
     found = Evidence(facts={"ranks": len(results), "compute_s": usual, "on_time_s": on_time})
-    found.samples = {"compute_s": compute, "late_s": late}
     found.add_number("slowest_compute", max(compute) / usual, "x")
     found.add_number("latest_arrival", max(late) * 1e3, "ms")
     slow = outliers(compute, FLOOR[kind])
