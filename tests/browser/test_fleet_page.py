@@ -53,20 +53,6 @@ def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPa
     assert len(squares(page)) == 17
 
 
-def test_a_search_applies_to_measurements(open_page: OpenPage) -> None:
-    page = open_page("#measure=all")
-    expect(page.locator("main h1")).to_have_text("Measurements")
-    measured = page.locator(".card").count()
-    page.fill("#q", "gemm_bf16")  # a measurement, and what has it
-    assert "gemm_bf16" in page.locator(".card h2").all_inner_texts() and 0 < page.locator(".card").count() < measured
-
-
-def test_causes_are_in_the_order_of_the_report(open_page: OpenPage, store: Store) -> None:
-    found = causes(open_page())
-    order = [f"{suspect.node} {suspect.device}".strip() for suspect in store.result.suspects]
-    assert [name in row for name, row in zip(order, found, strict=True)] == [True] * len(order)
-
-
 def test_what_three_nodes_have_is_one_row(open_page: OpenPage, store: Store) -> None:
     store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
     page = open_page()
@@ -96,13 +82,6 @@ def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: 
     assert texts[:2] == [f"kubectl cordon {worst.node}", f"kubectl delete pod -n gpu-system {worst.pod}"]
     identity = (worst.node, worst.device, worst.model, worst.uuid, worst.serial, worst.pci, worst.act, worst.advice)
     assert all(text in texts[-1] for text in (*identity, *worst.reasons))
-
-
-def test_another_address_is_followed(open_page: OpenPage) -> None:
-    page = open_page()
-    page.evaluate("location.hash = '#q=node-07'")
-    expect(page.locator("#q")).to_have_value("node-07")
-    assert [("node-07" in row) for row in causes(page)] == [True]
 
 
 def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None:
@@ -264,15 +243,6 @@ def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: O
         expect(open_page("#certificate=1").locator("main h1")).to_have_text(f"GPU acceptance: {words}")
 
 
-def test_a_ticket_that_cannot_be_copied_is_shown(open_page: OpenPage, store: Store) -> None:
-    page = open_page()
-    page.evaluate("() => { document.execCommand = () => false; }")
-    page.click("#ticket")
-    text = page.locator(".tools + div pre").inner_text()
-    assert all(each.why in text for each in store.result.suspects)
-    assert page.evaluate("getSelection().toString()").strip() == text.strip()
-
-
 def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:
     store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
@@ -282,11 +252,6 @@ def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store
     expect(page.locator(".tools + div button")).to_have_text("Copied")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert len([line for line in lines if line.startswith("n")]) == 5
-
-
-def test_nothing_that_is_shown_is_no_ticket(open_page: OpenPage) -> None:
-    page = open_page("#q=no such thing")
-    expect(page.locator("#ticket")).to_be_disabled()
 
 
 def test_a_node_leads_to_its_report(open_page: OpenPage, store: Store) -> None:
@@ -333,13 +298,6 @@ def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: Op
         summary.click()
     found = Axe().run(page).response["violations"]
     assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_phone_scrolls_in_one_direction(path: str, open_page: OpenPage) -> None:
-    page = open_page(path, viewport=PHONE)
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 LONG = "n" * 200

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import os
 import random
@@ -17,12 +18,30 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.fleet import submit
 from gpuworker.fleet.await_verdict import WAITING
+from gpuworker.judgement.report import Requested
+from tests.helpers.fleet_reports import complete_report
 from tests.helpers.processes import free_port
-from tests.scale.measure_fleet import simulated
+
+SLOW_NODE, SLOW_GPU = 7, 3
+
+
+def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
+    """Reports of healthy nodes, as JSON, and one slow GPU."""
+    chance, pattern = random.Random(1), complete_report("pattern", Requested("cuda", gpus, "quick"))
+    for index in range(nodes):
+        report = copy.deepcopy(pattern) | {"node": f"gpu-{index:04}", "pod": f"accept-{index:04}"}
+        for gpu in next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"):
+            gpu["uuid"] = f"GPU-{index}-{gpu['device']}"
+        for number in (m for check in report["checks"] for m in check["measurements"]):
+            number["value"] *= 1.04 + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
+            if (index, number["device"], number["name"]) == (SLOW_NODE, f"cuda:{SLOW_GPU}", "gemm_bf16"):
+                number["value"] *= 0.6
+        yield json.dumps(report).encode()
 
 
 def read(url: str) -> str:

@@ -44,11 +44,6 @@ def test_a_host_is_compared_with_itself(nodes, groups):
     assert host.halves(nodes) == groups
 
 
-def test_cores_are_spread_over_the_socket():
-    assert host.spread(list(range(96)), 4) == [0, 24, 48, 72]
-    assert host.spread([5], 4) == [5]
-
-
 @pytest.fixture
 def simulated(monkeypatch):
     """A GPU node of two sockets with four cores each; `speed` of a core in copies and in SHA-256."""
@@ -123,11 +118,3 @@ def test_the_memory_that_a_pod_may_use_is_read(tmp_path):
     (tmp_path / "status").write_text("Name:\tx\nMems_allowed:\t5\nMems_allowed_list:\t0,2-3\n")
     assert host_info.memory_nodes(tmp_path / "status") == {0, 2, 3}
     assert host_info.memory_nodes(tmp_path / "none") == set()
-
-
-def test_the_time_of_each_cpu_is_measured():
-    """The real work, on a CPU that this test may use."""
-    cpu = min(os.sched_getaffinity(0))
-    for make in (host._hash, lambda: host._copy(1 << 16)):
-        found = host.times([cpu], make, 0.0, set())
-        assert len(found[cpu]) == host.ROUNDS and all(seconds > 0 for seconds in found[cpu])

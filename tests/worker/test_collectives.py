@@ -60,14 +60,6 @@ def only(context, name: str) -> dict:
         return {"unsupported": True}
 
 
-def test_the_reason_names_rank_node_device_and_element(plan):
-    found = measured(check, replace(plan, inject="wrong-element"))
-    assert failures(found)[0].startswith(
-        f"rank 2 (node {os.uname().nodename}, cpu): all_reduce of 4104 bytes, round 0: "
-    )
-    assert "the first is element 1025: " in failures(found)[0]
-
-
 def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monkeypatch):
     """Rank 1 sends another bit than it should, in each collective that keeps the parts of the ranks apart."""
 
@@ -119,15 +111,6 @@ def test_the_slowest_rank_of_each_round_counts():
     found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])], PLAN, 1)
     (measurement,) = found.measurements
     assert measurement.value == pytest.approx(4 / 3 * 1.0), "4 GB, 3 s in the median round, factor 2(n-1)/n = 1"
-
-
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("broadcast", 1),
-     ("send_recv", 1)],
-)  # fmt: skip
-def test_factors_of_bus_bandwidth_for_eight_ranks(name, right):
-    assert factor(name, 8) == right
 
 
 def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[dict]:

@@ -80,14 +80,6 @@ def test_what_all_gpus_of_a_node_have_is_one_suspect(check: str, kind: str, reas
     assert len(fleet.suspects) == GPUS - 1, "one GPU is well, so they share no cause"
 
 
-def test_slow_links_between_all_gpus_are_one_suspect() -> None:
-    names = [f"cuda:{a}→cuda:{b}" for a in range(GPUS) for b in range(GPUS) if a != b]
-    problems = [(FAIL, "nvlink-down", f"{name}: link_peer 40 GB/s is below the limit of 300") for name in names]
-    numbers = [measurement(40.0, name, "link_peer", "GB/s") for name in names]
-    fleet = merged(with_problems("n1", "links", *problems, measurements=numbers))
-    assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
-
-
 def slow_links(pairs: list[tuple[int, int]], *problems: tuple[str, str], collectives: str = "") -> dict:
     """A node whose links between these GPUs are slow, with other problems, and with slow collectives."""
     names = [f"cuda:{a}→cuda:{b}" for a, b in pairs]

@@ -96,27 +96,10 @@ def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
         assert (tmp_path / name).read_text().startswith(start)
 
 
-def test_a_format_on_standard_output_replaces_the_table(report) -> None:
-    code, out, _ = report("merge", "good", "--json", "-", "--expect-nodes", "2")
-    assert code == 0 and json.loads(out)["verdict"] == "PASS"
-
-
-@pytest.mark.parametrize("arguments", [[], ["send"], ["good"]], ids=" ".join)
-def test_a_command_is_required(report, arguments: list[str]) -> None:
-    code, out, err = report(*arguments)
-    assert (code, out) == (2, "") and "COMMAND" in err
-
-
 @pytest.mark.parametrize("command", ["merge", "serve", "submit", "await", "world"])
 def test_every_command_has_help(report, command: str) -> None:
     code, out, _ = report(command, "--help")
     assert code == 0 and out.startswith(f"usage: accept-report {command}")
-
-
-@pytest.mark.parametrize("command", ["merge", "serve", "submit", "await", "world"])
-def test_a_folder_with_the_name_of_a_command_can_be_merged(report, tmp_path: Path, command: str) -> None:
-    (tmp_path / "good").rename(tmp_path / command)
-    assert report("merge", command)[:2] == (3, report("merge", f"./{command}")[1])
 
 
 @pytest.mark.parametrize("limit", ["gemm_bf16=1", "gemm_bf16=nan", "gemm_bf16=1e9", "gemm_bf16=-5"])

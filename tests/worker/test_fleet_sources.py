@@ -13,7 +13,7 @@ from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text, read
 from gpuworker.judgement.reading import NOT_A_REPORT
 from gpuworker.judgement.report import PASS
-from tests.helpers.fleet_reports import broken_report, changed, complete_report
+from tests.helpers.fleet_reports import broken_report, changed, complete_report, problem, with_problems
 from tests.helpers.hostile_files import plant
 
 
@@ -43,19 +43,6 @@ def test_other_json_files_of_a_folder_are_named_in_a_note(tmp_path: Path) -> Non
     assert fleet.verdict == PASS and f"{tmp_path}/other-00.json" in note and "and 12 more" in note
 
 
-@pytest.mark.parametrize("gone", ["checks", "schema_version"])
-def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(changed(complete_report("n1"), gone, ...)))
-    (error,) = errors(read(str(tmp_path)))
-    assert gone in error
-
-
-def test_a_report_that_was_cut_is_named(tmp_path: Path) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1"))[:-40])
-    (error,) = errors(read(str(tmp_path)))
-    assert error.startswith(f"{tmp_path}/n1.json: not readable as JSON")
-
-
 @pytest.mark.parametrize("name", ["absent.json", "empty folder"])
 def test_no_report_is_an_error(name: str, tmp_path: Path) -> None:
     if "." not in name:
@@ -75,10 +62,6 @@ def test_a_file_of_many_reports_has_one_per_line() -> None:
     assert nodes(sources) == ["n1", "n2"], "a damaged line costs its own row"
     (error,) = errors(sources)
     assert error.startswith("reports.jsonl: line 3: not readable as JSON")
-
-
-def test_an_empty_file_is_an_error() -> None:
-    assert errors(from_text("standard input", b"")) == ["standard input: is empty"]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "dangling", "huge"])
@@ -123,6 +106,15 @@ def test_a_damaged_report_is_refused_with_the_path_of_the_damage(path: str) -> N
     value, reason = DAMAGES[path]
     (source,) = from_text("n1.json", json.dumps(changed(complete_report("n1"), path, value)).encode())
     assert source.report is None and reason in source.error
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [("of another release", {}), ("limit", {"value": "7"}), ("limit", {"value": None})]
+)
+def test_a_problem_of_another_origin_is_refused(kind: str, numbers: dict) -> None:
+    report = with_problems(complete_report("n1"), "compute", problem("FAIL", kind, "words", **numbers))
+    (source,) = from_text("n1", json.dumps(report).encode())
+    assert source.report is None and "problems" in source.error
 
 
 @pytest.mark.parametrize(

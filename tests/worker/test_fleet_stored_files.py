@@ -49,10 +49,3 @@ def test_a_report_that_arrives_again_replaces_its_damaged_file(tmp_path: Path, d
     assert store.add(source(complete_report("n1")).report)[0] == 200
     assert (store.fleet().verdict, store.fleet().findings) == ("PASS", [])
     assert ReportStore(tmp_path, Expected(1, run_id="1")).fleet().verdict == "PASS"
-
-
-def test_another_damaged_file_keeps_its_row(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{")
-    store = ReportStore(tmp_path, Expected(1, run_id="1"))
-    store.add(source(complete_report("n1")).report)
-    assert "x.json" in store.fleet().reason
