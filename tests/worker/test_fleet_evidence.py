@@ -26,7 +26,7 @@ GOOD = complete_report("n1")
 # A field that is added to the report is evidence until it stands here.
 NO_EVIDENCE = {"pod", "checks/duration_s", "requested/limits"}
 
-JUDGED_BY_FACTS = ("compute", "links", "environment", "memory", "stragglers", "repeatability")
+JUDGED_BY_FACTS = ("compute", "links", "environment", "memory", "repeatability")
 
 
 def source_of(report: dict) -> list[Source]:

@@ -63,7 +63,7 @@ def test_a_fault_is_found_and_named(accept, fault):
 # Faults of which nothing but the words of their problem is in a report: no fact and no number differs.
 WORDS_ONLY = {
     "corrupt-link", "damaged-checkpoint", "damaged-file", "diverged-parameter", "flipped-bit-memory",
-    "flipped-bit-product", "flipped-bit-repeat", "lying-clock", "nan-product",
+    "flipped-bit-product", "flipped-bit-repeat", "late-rank", "lying-clock", "nan-product", "slow-rank",
     "wrong-element", "wrong-products", "wrong-version",
 }  # fmt: skip
 

@@ -25,6 +25,9 @@ from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import read
 from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
+from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {"json": json_text, "html": page}
 MERGE_HELP = """Merge any number of reports into one fleet report.
@@ -46,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for module in (collector, submit, await_verdict, world):
         module.add_command(commands)
     args = parser.parse_args(arguments)
-    sys.exit(args.run(args))
+    try:
+        sys.exit(args.run(args))
+    except KeyFileError as error:
+        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
+        sys.exit(ExitCode.USAGE)
 
 
 def add_merge_command(commands: argparse._SubParsersAction) -> None:

@@ -48,7 +48,7 @@ from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
 from gpuworker.judgement.report import PASS, WARN
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
+from gpuworker.runtime.message_auth import NonceIssuer, load_key, matches
 from gpuworker.runtime.option_types import port, positive
 from gpuworker.runtime.plain_files import read_plain
 
@@ -179,11 +179,7 @@ def rendered(fleet: Fleet, path: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        key = load_key()
-    except KeyFileError as error:
-        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
-        return ExitCode.USAGE
+    key = load_key()
     try:
         if args.service:
             args.report_dir /= address_of(args.service)

@@ -22,16 +22,11 @@ from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, WORST_FIRST
 OWN_SHARE = 0.9
 
 
-def slows(finding) -> bool:
-    return KINDS[finding.kind].explains.slow
+def _explains(what: str) -> Callable[[object], bool]:
+    return lambda finding: what in KINDS[finding.kind].explains
 
 
-def breaks(finding) -> bool:
-    return KINDS[finding.kind].explains.broken
-
-
-def spoils(finding) -> bool:
-    return KINDS[finding.kind].explains.wrong
+slows, breaks, spoils = map(_explains, ("slow", "broken", "wrong"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,13 +159,8 @@ def _notes(nodes: list[Node], worlds: list[World], single: int) -> list[str]:
         notes.append(
             "CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs"
         )
-    for what, values in (
-        ("runs", {node.run_id for node in nodes}),
-        ("levels", {node.level for node in nodes}),
-        ("devices", {each.device for each in tested}),
-    ):
-        if len(values) > 1:
-            notes.append(f"the reports are of different {what}: {', '.join(sorted(values))}")
+    if len(runs := {node.run_id for node in nodes}) > 1:
+        notes.append(f"the reports are of different runs: {', '.join(sorted(runs))}")
     for fault in sorted({fault for fault, _ in injected} - {""}):
         names = ", ".join(name for each, name in injected if each == fault)
         notes.append(

@@ -34,7 +34,7 @@ SHARE_OF_LINKS = 0.9  # bad links between more pairs of a node's GPUs are of no 
 
 def parts_of(findings: list, gpus: int, ports: Mapping[str, Port]) -> Parts:
     """`gpus`: the number of those under test."""
-    parts, links = Parts(), defaultdict(list)
+    parts, links = Parts(Part), defaultdict(list)
     candidates: dict[Rule, list[Candidate]] = defaultdict(list)
     for finding in findings:
         device = finding.device

@@ -26,6 +26,8 @@ from gpuworker.fleet.report_sources import (
 )
 from gpuworker.fleet.world_plan import WorldPlan
 from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log
 
 MOST_REPORTS = 4096  # if the number of nodes is not known
 # characters that are not ASCII take more here than in the message
@@ -62,7 +64,6 @@ class ReportStore:
         # node -> when its pod was heard of last, by the monotonic clock
         self.confirmed: dict[str, float] = {}
         self.last_seen: dict[str, str] = {}  # the same for people
-        self.damaged: list[Source] = []  # files of an earlier collector that are not reports
         # pods without a report -> node, kind and state
         self.unreported: dict[str, tuple[str, str, str]] = {}
         self.lost: tuple[str, ...] = ()  # nodes whose pod was not heard of for LOST_S
@@ -78,12 +79,12 @@ class ReportStore:
         return sorted(self.folder.glob("*.json"))
 
     def _load(self, path: Path) -> None:
-        """A file that an earlier collector wrote. A file that cannot be read costs its own row
-        only.
+        """A file that an earlier collector wrote. The report in one that cannot be read is missing,
+        until its pod sends it again.
         """
         for source in from_file(path, MOST_STORED_BYTES):
             if source.report is None:
-                self.damaged.append(source)
+                log(Tag.FLEET.value, damaged=source.name, why=source.error)
             elif source.report.run_id == self.expected.run_id and len(self.sources) < self.most:
                 when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
                 found = self._source(source.report, when)
@@ -116,7 +117,6 @@ class ReportStore:
                         HTTPStatus.INSUFFICIENT_STORAGE,
                         f"the report cannot be stored: {error.strerror or error}",
                     )
-                self._mended(source.name)
             if counts != known:
                 self.sources[source.name] = counts
                 self._changed()
@@ -160,13 +160,6 @@ class ReportStore:
         judged = judge(report, self.expected.requested, when)
         compact = Judged(_compact(report), judged.checks)
         return Source(subject(report), compact.report, judged=compact)
-
-    def _mended(self, name: str) -> None:
-        """The file of this name is readable again: what was wrong with it no longer counts."""
-        rest = [source for source in self.damaged if source.name != str(self.path(name))]
-        if len(rest) < len(self.damaged):
-            self.damaged = rest
-            self._changed()
 
     def _changed(self) -> None:
         self.result, self.changes = None, self.changes + 1
@@ -217,7 +210,7 @@ class ReportStore:
                 recent = time.monotonic() - self.merged_at < self.merge_cpu_s / MERGES
                 if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
                     return self.last
-                sources, change = [*self.sources.values(), *self.damaged], self.changes
+                sources, change = [*self.sources.values()], self.changes
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
             merged = merge(sources, expected)

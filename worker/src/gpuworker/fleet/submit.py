@@ -23,9 +23,9 @@ from gpuworker.accept.judge import judge
 from gpuworker.fleet.client import ask
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, to_json
-from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, load_key
+from gpuworker.runtime.message_auth import load_key
 from gpuworker.runtime.option_types import positive, url
 
 CONFIRM_S = 20
@@ -60,9 +60,6 @@ def run(args: argparse.Namespace) -> int:
         key, data = load_key(), args.report.read_bytes()
     except OSError as error:
         return _failed(f"{args.report}: {error.strerror}")
-    except KeyFileError as error:
-        _failed(str(error))
-        return ExitCode.USAGE
     (source, *_) = from_text(str(args.report), data)
     if source.report is None:
         return _failed(source.error)

@@ -67,15 +67,9 @@ def suspects(
         node = reports.get(name)
         gpus = node.gpus if node else []
         count = len(node.models) if node else 0
-        parts = (
-            parts_of(several, count, ports.get(name, {})).items()
-            if name
-            else _by_act(several)
-        )
+        parts = parts_of(several, count, ports.get(name, {})).items() if name else _by_act(several)
         found += [
-            _suspect(name, device, part, node, gpus)
-            for device, part in parts
-            if part.findings
+            _suspect(name, device, part, node, gpus) for device, part in parts if part.findings
         ]
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
     return [suspect for _, suspect in found]

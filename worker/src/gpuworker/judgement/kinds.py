@@ -33,20 +33,9 @@ class Danger(IntEnum):
     UNKNOWN = 5
 
 
-class Explains(NamedTuple):
-    """Which consequences elsewhere on the node a kind may have."""
-
-    slow: bool = False  # what waits for it is slow
-    broken: bool = False  # checks could not run or lack numbers
-    wrong: bool = False  # wrong data spread to all ranks
-
-
-NOTHING, SLOWS, BREAKS, SPOILS = (
-    Explains(),
-    Explains(slow=True),
-    Explains(True, True),
-    Explains(wrong=True),
-)
+# What a kind may have as consequences elsewhere on the node: what waits for it is slow, checks could
+# not run or lack numbers, wrong data spread to all ranks.
+SLOWS, BREAKS, SPOILS = ("slow",), ("slow", "broken"), ("wrong",)
 
 
 class Kind(NamedTuple):
@@ -55,7 +44,7 @@ class Kind(NamedTuple):
     title: str
     act: Act | None
     danger: Danger = Danger.SETTING
-    explains: Explains = NOTHING
+    explains: tuple[str, ...] = ()
 
 
 NOT_A_PART = "The hardware is not known to be faulty."

@@ -15,7 +15,9 @@ SPEC = Spec(
     seconds={},  # not a check of accept-node
     across_nodes="find bad nodes and links by tests of changing groups",
     measures={
-        "pair_bandwidth": Measure("GB/s", "an exchange of two nodes, the median of the better quarter", each="node")
+        "pair_bandwidth": Measure(
+            "GB/s", "an exchange of two nodes, the median of the better quarter", each="node"
+        )
     },
     faults={
         "slow-node": "bad-node",

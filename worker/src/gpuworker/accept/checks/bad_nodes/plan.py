@@ -129,7 +129,9 @@ class BadNodeSearch:
         """Most nodes are bad, so the reference may be wrong: what is only slow is not accused."""
         found = self.findings
         for part in [*found.bad_nodes, *found.bad_links]:
-            values = [value for pair in self._seen if {*part} <= {*pair} for value in self._seen[pair]]
+            values = [
+                value for pair in self._seen if {*part} <= {*pair} for value in self._seen[pair]
+            ]
             if all(map(_rate, values)):
                 shown = (found.bad_links if len(part) > 1 else found.bad_nodes).pop(part)
                 reference = f"the reference of {found.reference_gbps:.3g} GB/s, which is doubtful"
