@@ -94,7 +94,7 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 def entry() -> None:
     print("A cluster of two nodes, the acceptance of its nodes, and a group of programs that find each other.")
     cold = mode() is Mode.LOCAL and not any((CACHE / "tools").glob("kubernetes-*"))
-    print("Up to 30 minutes on two cores, because it builds Kubernetes once" if cold else "About 2 minutes", flush=True)
+    print("15 to 30 minutes on two cores, because it builds Kubernetes once" if cold else "About 2 minutes", flush=True)
     environment = test_cluster.prepare(tests=False)
     demo = Demo(environment)
     demo.fresh_namespace()

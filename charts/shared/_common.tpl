@@ -1,7 +1,8 @@
 {{/*
-Templates that all charts share: charts/shared/_common.tpl. `make generate` writes a copy into each
-chart with the chart's name in place of CHART, so that charts of different versions can be subcharts
-of one chart. (A library chart would have to be fetched before `helm template` works.)
+Templates that all charts share, such as the fields of every pod: charts/shared/_common.tpl.
+`make generate` writes a copy into each chart with the chart's name in place of CHART, so that
+charts of different versions can be subcharts of one chart. (A library chart would have to be
+fetched before `helm template` works.)
 */}}
 
 {{/* Labels of an object. Never put them into a pod template of a Job: the chart's version would

@@ -73,7 +73,7 @@ CODES = {
         "run: x",
         {".sky.yaml": 10},
     ),
-    "layout-jobs": _task(
+    "workload-jobs": _task(
         "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.", "num_nodes: 101"
     ),
     "conflicting-fields": _task(

@@ -13,6 +13,7 @@ charts/job-group/files/gpu-types.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
+first sentences of the source files -> docs/files.md
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl and _defaults.tpl; with
     Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
@@ -41,6 +42,7 @@ from hack.gen import (
     entry_exit_codes,
     environment_docs,
     failure_docs,
+    file_index,
     jobgroup_docs,
     jobgroup_schema,
     programs,
@@ -89,6 +91,7 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
     script = REPO / "charts/job-group/files/entry.sh"
     yield script, entry_exit_codes.updated(script.read_text())
     yield REPO / "docs/environment.md", environment_docs.page()
+    yield REPO / "docs/files.md", file_index.page()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
     launch = REPO / "docs/ddp-run.md"
     yield launch, failure_docs.updated(launch.read_text())

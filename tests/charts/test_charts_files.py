@@ -52,7 +52,7 @@ def data(item: dict) -> dict[str, bytes]:
 
 def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str, bytes]]:
     """A Job, the scripts and the files of a group with plain Jobs."""
-    group = {"schemaVersion": 1, "name": "rl", "layout": "jobs", "interConnection": False, **values}
+    group = {"schemaVersion": 1, "name": "rl", "workload": "jobs", "interConnection": False, **values}
     group["networkPolicy"] = {"enabled": False}
     done = template(helm, "job-group", encoded(group))
     assert done.returncode == 0, done.stderr.decode()

@@ -32,7 +32,7 @@ GROUP = {
 }
 BASE = {
     "jobset": ("job-group", GROUP),
-    "jobs": ("job-group", {**GROUP, "layout": "jobs"}),
+    "jobs": ("job-group", {**GROUP, "workload": "jobs"}),
     "ddp-run": ("ddp-run", {"nodes": 2}),
     "gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2}),
 }
@@ -43,7 +43,7 @@ ANOTHER_GROUP = [
     "tasks.trainer.numNodes=3",
     'tasks.trainer.image="registry.example.com/other:1"',
     'tasks.trainer.accelerator={"types": ["H100"], "count": 1}',
-    'accelerators.resourceName="example.com/gpu"',
+    'gpuResourceName="example.com/gpu"',
     'tasks.trainer.secrets=["OTHER"]',
     'tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]',
     'tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]',
@@ -70,7 +70,7 @@ ANOTHER_GROUP = [
     'tasks.trainer.resources.requests={"cpu": 1}',
     'tasks.evaluator.run="true"',
     'image.tag="2"',
-    "barrier.timeoutSeconds=5",
+    "timeouts.joinSeconds=5",
     'placement.topologyKey="topology.kubernetes.io/zone"',
     "podSecurityContext.runAsUser=1000",
     'sharedMemory.sizeLimit="2Gi"',

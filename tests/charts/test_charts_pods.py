@@ -47,7 +47,7 @@ TESTS = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "initContainers": [
 CLAIMED = {
     "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
     "gpu-accept": {"gpuResourceName": "", **TESTS},
-    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM) | {"accelerators": {"resourceName": ""}},
+    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM) | {"gpuResourceName": ""},
 }
 
 
@@ -70,7 +70,7 @@ def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
         values = CLAIMED[chart] | {"podTemplate": {"spec": spec}}
         if chart == "job-group":
             values = task(accelerator={"types": ["H100"], "count": 8}, podTemplate={"spec": spec})
-            values |= {"accelerators": {"resourceName": ""}}
+            values |= {"gpuResourceName": ""}
         assert "resources.claims" in refusal(chart, values)
 
 

@@ -13,7 +13,7 @@ WITHOUT_QUEUE = {"queueName": ""}
 
 
 def group(tasks: dict, **values: object) -> bytes:
-    base = {"schemaVersion": 1, "name": "rl", "layout": "jobs", "kueue": {"queueName": "team-a"}}
+    base = {"schemaVersion": 1, "name": "rl", "workload": "jobs", "kueue": {"queueName": "team-a"}}
     return json.dumps({**base, "tasks": tasks, **values}).encode()
 
 

@@ -132,7 +132,7 @@ def test_two_long_releases_share_no_name(chart: str) -> None:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
     known = yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())
-    for path in ("image.pullPolicy", "sharedMemory", "env" if "env" in known else "layout", "networkPolicy.egress"):
+    for path in ("image.pullPolicy", "sharedMemory", "env" if "env" in known else "workload", "networkPolicy.egress"):
         values: dict | None = None
         for step in reversed(path.split(".")):
             values = {step: values}

@@ -67,13 +67,13 @@ def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
     assert re.findall(r"^.*[:-] [0-9.]+e[+][0-9]+$", rendered(helm, scenario), re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("layout", ["jobs", "jobset"])
-def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(layout: str) -> None:
+@pytest.mark.parametrize("workload", ["jobs", "jobset"])
+def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(workload: str) -> None:
     digits = "0 1 2 10 11 0123456789 1000000"
     container = {"env": [{"name": "B", "value": digits}]}
     more = {"metadata": {"annotations": {"example.com/digits": digits}}, "spec": {"containers": [container]}}
     task = {"numNodes": 12, "env": {"A": digits}, "podTemplate": more, "run": ""}
-    values = {"schemaVersion": 1, "name": "g", "layout": layout, "tasks": {"t": task}}
+    values = {"schemaVersion": 1, "name": "g", "workload": workload, "tasks": {"t": task}}
     items = objects(template("helm", "job-group", json.dumps(values).encode()).stdout.decode())
     jobs = [item for item in items if item["kind"] == "Job"]
     for jobset in (item for item in items if item["kind"] == "JobSet"):

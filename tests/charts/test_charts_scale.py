@@ -16,8 +16,8 @@ JOBSET = 130
 POD = {"spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}}
 
 
-def group(layout: str, tasks: dict) -> bytes:
-    return json.dumps({"schemaVersion": 1, "name": "rl", "layout": layout, "tasks": tasks}).encode()
+def group(workload: str, tasks: dict) -> bytes:
+    return json.dumps({"schemaVersion": 1, "name": "rl", "workload": workload, "tasks": tasks}).encode()
 
 
 GROUPS = {

@@ -11,7 +11,7 @@ from tests.helpers.rendering import HELMS, REPO
 
 LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
 JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}
-JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "layout": "jobs"}}
+JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "workload": "jobs"}}
 
 
 @pytest.mark.parametrize("helm", HELMS)
@@ -31,6 +31,6 @@ def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(
     message = refusal(chart, JOBSETS[chart], *LIVE, "--kube-version", version, helm=helm)
     module = (REPO / f"hack/go/{tested}/go.mod").read_text()
     assert f"/{re.search(r'sigs.k8s.io/jobset (v[0-9.]+)', module)[1]}/manifests.yaml" in message
-    assert f"\n\n{'workload: indexed-job' if chart == 'ddp-run' else 'layout: jobs'}\n" in message
+    assert f"\n\n{'workload: indexed-job' if chart == 'ddp-run' else 'workload: jobs'}\n" in message
     assert render(chart, JOBS[chart], *LIVE)
     assert render(chart, JOBSETS[chart], *LIVE, "--api-versions", "jobset.x-k8s.io/v1alpha2/JobSet")

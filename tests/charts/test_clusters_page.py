@@ -41,7 +41,7 @@ def group(kind: str, **values: object) -> bytes:
 
 def found_by(kind: str, **values: object) -> dict[str, list[str]]:
     """Node label -> values by which the pods of a group with this type of GPU find their nodes."""
-    done = template("helm", "job-group", group(kind, layout="jobs", **values))
+    done = template("helm", "job-group", group(kind, workload="jobs", **values))
     assert done.returncode == 0, done.stderr.decode()
     (job,) = [each for each in objects(done.stdout.decode()) if each["kind"] == "Job"]
     required = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]

@@ -92,12 +92,12 @@ def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
 
 
 def test_the_chart_takes_the_longest_name_that_jobgen_takes() -> None:
-    """In both layouts: a task of 48 letters was refused by jobgen, and taken by the layout jobs."""
+    """In both workloads: a task of 48 letters was refused by jobgen, and taken by the workload jobs."""
     fits = contract.NAME_LIMIT - len(contract.LONGEST_NAME % ("rl", "", 0))
-    for letters, layout in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
-        values = {"schemaVersion": 1, "name": "rl", "layout": layout, "tasks": {"t" * letters: {"run": "true"}}}
+    for letters, workload in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
+        values = {"schemaVersion": 1, "name": "rl", "workload": workload, "tasks": {"t" * letters: {"run": "true"}}}
         done = template("helm", "job-group", json.dumps(values).encode())
-        assert (done.returncode == 0) == (letters == fits), (letters, layout)
+        assert (done.returncode == 0) == (letters == fits), (letters, workload)
 
 
 def test_one_version() -> None:

@@ -14,7 +14,7 @@ from tests.helpers.rendering import IMAGE, REPO, objects, template
 GROUP = {
     "schemaVersion": 1,
     "name": "rl",
-    "layout": "jobs",
+    "workload": "jobs",
     "tasks": {"buffer": {"run": "false"}, "critic": {"run": "true"}, "trainer": {"run": "true", "numNodes": 2}},
 }
 SELECTOR = r"wait jobs? -l (?:'([^']+)'|(\S+)) --for=condition=Complete"
@@ -44,6 +44,6 @@ def test_the_notes_wait_for_the_tasks_that_must_succeed(primaries: list[str]) ->
 
 def test_the_page_waits_for_the_tasks_that_must_succeed() -> None:
     values = json.dumps({**GROUP, "primaryTasks": ["trainer", "critic"]}).encode()
-    (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`layout: jobs` |" in line]
+    (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`workload: jobs` |" in line]
     command = row.replace("GROUP", "rl").replace("TASK,TASK", "trainer,critic")
     assert selected(command, values) == {"trainer", "critic"}

@@ -68,10 +68,10 @@ def evictions(space: Namespace) -> list[str]:
     return found
 
 
-def launch(space: Namespace, tmp_path, layout: str, early_s: int = 0) -> None:
+def launch(space: Namespace, tmp_path, workload: str, early_s: int = 0) -> None:
     (tmp_path / "group.yaml").write_text(GROUP.replace("EARLY", str(early_s)))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    chosen = f"kueue.queueName=queue,layout={layout},tasks.after.dependsOn.late=done"
+    chosen = f"kueue.queueName=queue,workload={workload},tasks.after.dependsOn.late=done"
     space.install("grp", "job-group", "--set", chosen, values=values)
 
 

@@ -56,12 +56,12 @@ def end(space: Namespace, release: str) -> None:
         space.kubectl("exec", name, "-c", "task", "--", "touch", "/tmp/end")
 
 
-@pytest.mark.parametrize("layout", ["jobset", "jobs"])
-def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace: Namespace, workload: str) -> None:
     """Three ranks of different shapes on two nodes, with room for two of them until another group ends."""
     size = cpus_of_a_node(namespace)
     big, small = 0.7 * size, 0.4 * size
-    settings = ("--set", f"layout={layout}")
+    settings = ("--set", f"workload={workload}")
     namespace.install("first", "job-group", *settings, *gang("first", 1), values=group("first", big))
     wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
     second = group("second", big, small, small / 2)

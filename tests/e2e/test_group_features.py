@@ -13,7 +13,7 @@ import pytest
 
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
-    LAYOUTS,
+    WORKLOADS,
     exit_code,
     jobset_ends,
     launch,
@@ -32,9 +32,9 @@ def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp",
     return space.install(release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_example_tasks_find_each_other(namespace: Namespace, layout: str) -> None:
-    launch(namespace, REPO / "values-examples" / "find-each-other" / "group.yaml", "--set", f"layout={layout}")
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> None:
+    launch(namespace, REPO / "values-examples" / "find-each-other" / "group.yaml", "--set", f"workload={workload}")
     pods = by_host(namespace.wait_for_end("grp", ranks=3))
     assert set(phases(list(pods.values())).values()) == {"Succeeded"}
     for number in (0, 1):
@@ -47,7 +47,7 @@ def test_example_tasks_find_each_other(namespace: Namespace, layout: str) -> Non
 def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namespace) -> None:
     """Its pod has an address and a DNS name, but has not joined."""
     tasks = {"good": {"run": "echo USER CODE RAN"}, "bad": {"run": "true", "image": "localhost/not-there:1"}}
-    install(namespace, tasks, layout="jobs", barrier={"timeoutSeconds": 10})
+    install(namespace, tasks, workload="jobs", timeouts={"joinSeconds": 10})
     wait_until(lambda: phases(namespace.pods("grp")).get("good-0") == "Failed", "good-0 gave up", 90)
     assert exit_code(rank(namespace, "good-0")) == 66
     words = output(namespace, "good-0")
@@ -57,10 +57,10 @@ def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namesp
 CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sleep 0.2; done"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: str) -> None:
     tasks = {"trainer": {"run": "sleep 3"}, "buffer": {"run": CATCHES, "terminationDelaySeconds": 5}}
-    install(namespace, tasks, layout=layout, primaryTasks=["trainer"])
+    install(namespace, tasks, workload=workload, primaryTasks=["trainer"])
     wait_for_output(namespace, "buffer-0", "serving")
     buffer = rank(namespace, "buffer-0")["metadata"]["name"]
     logs = ["kubectl", "-n", namespace.name, "logs", "-f", "--timestamps", buffer, "-c", "task"]
@@ -76,7 +76,7 @@ def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, layout: str
     ended = trainer["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"][:19]
     caught = next(line[:19] for line in words.splitlines() if "caught" in line)
     assert 4 <= seconds(caught) - seconds(ended) <= 15
-    if layout == "jobset":
+    if workload == "jobset":
         assert jobset_ends(namespace) == "Completed"
     else:
         assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
@@ -87,28 +87,28 @@ def seconds(stamp: str) -> int:
     return int(hours) * 3600 + int(minutes) * 60 + int(rest)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_on_failure_continue(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
     tasks = {"bad": {"run": "exit 4"}, "good": {"run": "sleep 8; echo finished"}}
-    install(namespace, tasks, layout=layout, onFailure="continue")
+    install(namespace, tasks, workload=workload, onFailure="continue")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert phases(list(pods.values())) == {"bad-0": "Failed", "good-0": "Succeeded"}
     assert exit_code(pods["bad-0"]) == 4
     assert "finished" in output(namespace, "good-0")
-    if layout == "jobset":
+    if workload == "jobset":
         assert jobset_ends(namespace) == "Failed"
 
 
 def test_on_failure_stop_without_jobset(namespace: Namespace) -> None:
-    install(namespace, {"bad": {"run": "sleep 2; exit 4"}, "good": {"run": CATCHES}}, layout="jobs")
+    install(namespace, {"bad": {"run": "sleep 2; exit 4"}, "good": {"run": CATCHES}}, workload="jobs")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert (exit_code(pods["bad-0"]), exit_code(pods["good-0"])) == (4, 1)
     assert "caught SIGTERM" in output(namespace, "good-0")
     assert "stopped: failed bad-0 4" in output(namespace, "good-0")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_start_order(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_start_order(namespace: Namespace, workload: str) -> None:
     server = "sleep 4; cd /tmp; exec python3 -m http.server 8080"
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     tasks = {
@@ -120,7 +120,7 @@ def test_start_order(namespace: Namespace, layout: str) -> None:
         },
         "late": {"run": "true", "dependsOn": {"client": "started"}},
     }
-    install(namespace, tasks, layout=layout, primaryTasks=["client", "late"])
+    install(namespace, tasks, workload=workload, primaryTasks=["client", "late"])
     for host in ("client-0", "late-0"):
         wait_until(lambda host=host: phases(namespace.pods("grp")).get(host) == "Succeeded", f"{host} succeeded", 120)
     for number in (0, 1):

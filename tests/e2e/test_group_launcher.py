@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.helpers.group_pods import LAYOUTS, exit_code, output, rank, wait_for_output
+from tests.helpers.group_pods import WORKLOADS, exit_code, output, rank, wait_for_output
 from tests.helpers.kube import Namespace, by_host, phases, wait_until
 
 PROGRAM = """
@@ -37,17 +37,17 @@ torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=1 --node_rank=$SKYPILOT_N
 TRAINERS = ("t-0", "t-1")
 
 
-def install(space: Namespace, layout: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
+def install(space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
     env = {"STEPS": str(steps), "FAULT": fault, "OMP_NUM_THREADS": "1"}
     task = {"numNodes": 2, "run": run, "env": env, "workdir": {"files": "code"}}
     files = {"code": {"program.py": {"text": PROGRAM}}}
-    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files, "layout": layout}
+    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files, "workload": workload}
     space.install("grp", "job-group", values=json.dumps({**values, "networkPolicy": {"enabled": True}}))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, layout: str) -> None:
-    install(namespace, layout)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -> None:
+    install(namespace, workload)
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert set(phases(list(pods.values())).values()) == {"Succeeded"}
     for host in TRAINERS:
@@ -72,9 +72,9 @@ def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespa
     assert "stopped: failed t-1 3" in output(namespace, "t-0")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, layout: str) -> None:
-    install(namespace, layout, steps=150)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, workload: str) -> None:
+    install(namespace, workload, steps=150)
     for host in TRAINERS:
         wait_for_output(namespace, host, "[STEP] step=5 ")
     old = {host: rank(namespace, host)["metadata"]["name"] for host in TRAINERS}

@@ -10,7 +10,7 @@ import pytest
 
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
-    LAYOUTS,
+    WORKLOADS,
     execute,
     exit_code,
     jobset_ends,
@@ -65,11 +65,11 @@ run: |
 
 
 @pytest.mark.row("1.2", "Networking Unit")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_environment(namespace: Namespace, tmp_path, workload: str) -> None:
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
     (tmp_path / "group.yaml").write_text(ENVIRONMENT)
-    launch(namespace, tmp_path / "group.yaml", "--set", f"layout={layout}")
+    launch(namespace, tmp_path / "group.yaml", "--set", f"workload={workload}")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
     addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]
@@ -96,16 +96,16 @@ def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
 
 
 @pytest.mark.row("2.1", "Minimal JobGroup")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_jobs_start_together_and_succeed(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str) -> None:
     """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
-    launch(namespace, "test_job_group.yaml", "--set", f"layout={layout}")
+    launch(namespace, "test_job_group.yaml", "--set", f"workload={workload}")
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
     for host in by_host(pods):
         assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in output(namespace, host)
         assert f"Hostname: {host}" in output(namespace, host)
-    if layout == "jobset":
+    if workload == "jobset":
         assert jobset_ends(namespace) == "Completed"
     uninstall(namespace)
 
@@ -183,10 +183,10 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str) -> None:
     """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a pod exists."""
-    name = launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"barrier.timeoutSeconds=10,layout={layout}")
+    name = launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"timeouts.joinSeconds=10,workload={workload}")
 
     def failed() -> dict | None:
         pod = rank(namespace, "normal-job-0")
@@ -229,11 +229,11 @@ def test_duplicate_names_are_refused() -> None:
 
 
 @pytest.mark.row("6.1", "Recovery Config")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_recovery_in_place(namespace: Namespace, layout: str) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
     """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!"; normal-job goes on
     undisturbed. SkyPilot itself would start a new pod each time, find no marker, and never come to an end."""
-    launch(namespace, "k8s_recovery_test.yaml", "--set", f"layout={layout}")
+    launch(namespace, "k8s_recovery_test.yaml", "--set", f"workload={workload}")
     wait_for_output(namespace, "normal-job-0", "Normal job running")
     before = rank(namespace, "normal-job-0")["metadata"]["uid"]
     words = wait_for_output(namespace, "recoverable-job-0", "Recovery successful!")

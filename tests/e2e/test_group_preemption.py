@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.helpers.group_pods import LAYOUTS, execute, launch, rank, wait_for_output
+from tests.helpers.group_pods import WORKLOADS, execute, launch, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
 GROUP = """\
@@ -77,12 +77,12 @@ def evict(space: Namespace, pod: dict) -> None:
 
 
 @pytest.mark.row("6.2", "Preemption")
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("take_away", [delete, evict])
-def test_a_pod_that_is_taken_away(namespace: Namespace, tmp_path, take_away: Callable, layout: str) -> None:
+def test_a_pod_that_is_taken_away(namespace: Namespace, tmp_path, take_away: Callable, workload: str) -> None:
     """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the rank comes back under
     its name in about 12 s, its peers go on and reach it again, and no restart is counted. User code gets SIGTERM."""
-    before = start(namespace, tmp_path, "--set", f"layout={layout}")
+    before = start(namespace, tmp_path, "--set", f"workload={workload}")
     take_away(namespace, before["server-0"])
     comes_back(namespace, before)
 

@@ -85,11 +85,11 @@ def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
 
 
 @pytest.mark.parametrize("queue", [3], indirect=True)
-def test_layout_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_path) -> None:
+def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_path) -> None:
     text = GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done")
     (tmp_path / "group.yaml").write_text(text)
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
+    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,workload=jobs", values=values)
     wait_until(
         lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in output(queue, "a-0"),
         "all run",
@@ -145,7 +145,7 @@ def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: in
     """Three ranks fit into one rack or none starts, although two racks together would have the room."""
     (tmp_path / "group.yaml").write_text(GROUP.replace("cpus: 1", f"cpus: {cpus}"))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    settings = f"kueue.queueName=queue,layout=jobs,kueue.requiredTopology={racks}"
+    settings = f"kueue.queueName=queue,workload=jobs,kueue.requiredTopology={racks}"
     namespace.install("grp", "job-group", "--set", settings, values=values)
     if cpus == 1:
         pods = namespace.wait_for_end("grp", ranks=3)
@@ -171,9 +171,9 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_layout_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> None:
+def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> None:
     """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
-    launch(queue, tmp_path, "--set", "layout=jobs")
+    launch(queue, tmp_path, "--set", "workload=jobs")
     wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "Kueue holds the group", 60)
     pods = queue.pods("grp")
     assert len(pods) == 3
@@ -186,7 +186,7 @@ def test_layout_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_layout_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace, tmp_path) -> None:
+def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace, tmp_path) -> None:
     """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three ranks."""
     (local,) = queue.objects("localqueue")
     default = {"apiVersion": local["apiVersion"], "kind": "LocalQueue", "metadata": {"name": "default"}}
@@ -195,7 +195,7 @@ def test_layout_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Na
     queue.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=60s")
     (tmp_path / "group.yaml").write_text(GROUP.replace("echo done", "echo USER CODE"))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
+    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,workload=jobs", values=values)
     pods = queue.wait_for_end("grp", ranks=3)
     assert {exit_code(pod) for pod in pods} == {2}
     for host in ("a-0", "b-0", "b-1"):

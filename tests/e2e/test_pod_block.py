@@ -88,11 +88,11 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image
     assert_guaranteed(run_pods(limited))
 
 
-@pytest.mark.parametrize("layout", ["jobset", "jobs"])
-def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_path, layout: str) -> None:
+@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_path, workload: str) -> None:
     (tmp_path / "group.yaml").write_text(GROUP)
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
-    settings = sets(layout=layout, agent={"resources": SMALL}, **resources)
+    settings = sets(workload=workload, agent={"resources": SMALL}, **resources)
     limited.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
     pods = limited.wait_for_end("grp", ranks=3)
     assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")

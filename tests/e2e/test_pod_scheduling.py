@@ -97,7 +97,7 @@ def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) ->
     settings = {
         "ddp-run": (*ONE_THREAD, *nowhere),
         "gpu-accept": (*ACCEPTANCE, "--set", f"nodes={many}"),
-        "job-group": ("--set", "layout=jobs"),
+        "job-group": ("--set", "workload=jobs"),
     }
     values = group(t={"run": FOREVER}) if chart == "job-group" else None
     namespace.install("run", chart, *settings[chart], *deadline, values=values)
@@ -111,7 +111,7 @@ FINISHING = {
     "JobSet of ddp-run": ("ddp-run", (*RUN, "--set", "workload=jobset"), None, "jobset"),
     "Job of gpu-accept": ("gpu-accept", (*ACCEPTANCE, "--set", "nodes=1"), None, "jobs"),
     "JobSet of job-group": ("job-group", (), group(t={"run": "true"}), "jobset"),
-    "Jobs of job-group": ("job-group", ("--set", "layout=jobs"), group(t={"run": "true"}), "jobs"),
+    "Jobs of job-group": ("job-group", ("--set", "workload=jobs"), group(t={"run": "true"}), "jobs"),
 }
 
 

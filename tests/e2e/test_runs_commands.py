@@ -42,9 +42,9 @@ def pod_of(found, rank: str) -> str:
     return found.pods[rank]["metadata"]["name"]
 
 
-@pytest.mark.parametrize("layout", ["jobset", "jobs"])
-def test_status_lists_ranks_with_node_and_phase(runs, serve, layout):
-    found = cluster(layout=layout)
+@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+def test_status_lists_ranks_with_node_and_phase(runs, serve, workload):
+    found = cluster(workload=workload)
     server = serve(found)
     result = runs("status", "rl")
     assert result.exit_code == 0, result.output
@@ -55,7 +55,7 @@ def test_status_lists_ranks_with_node_and_phase(runs, serve, layout):
 
 
 def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
-    found, other = cluster(layout="jobset"), cluster("ddp-run", workload="statefulset", gpusPerNode=8)
+    found, other = cluster(workload="jobset"), cluster("ddp-run", workload="statefulset", gpusPerNode=8)
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
     for each in [*other.objects["statefulsets"], *other.pods.values()]:
         each["metadata"]["labels"]["app.kubernetes.io/instance"] = "train"
@@ -74,7 +74,7 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
 
 
 def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
-    found = cluster(layout="jobset")
+    found = cluster(workload="jobset")
     found.ended("learner-1", 7, "step 3\nKeyError: 'x'\x1b[2J")
     found.condition(found.owner, "Failed")
     serve(found)
@@ -85,7 +85,7 @@ def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
 
 
 def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(runs, serve):
-    found = cluster(layout="jobset")
+    found = cluster(workload="jobset")
     found.removed("buffer-0")
     run = found.owner["metadata"]["name"]
     found.event(f"{run}-buffer-0-0", "FailedCreate", "exceeded quota: compute")
@@ -97,7 +97,7 @@ def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(runs, serve)
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_shown(runs, serve):
-    found = cluster(layout="jobs")
+    found = cluster(workload="jobs")
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
     server = serve(found)
     server.forbidden, server.absent = {"events", "statefulsets"}, {"jobsets", "workloads"}
@@ -107,7 +107,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_shown(runs, serve):
 
 
 def test_logs_are_printed_rank_by_rank_and_filtered(runs, serve):
-    found = cluster(layout="jobs")
+    found = cluster(workload="jobs")
     server = serve(found)
     server.logs[pod_of(found, "learner-0"), "task"] = "T one\nT \x1b]0;own\x07two\n"
     server.logs[pod_of(found, "learner-1"), "task"] = "T three\n"
@@ -127,7 +127,7 @@ def test_logs_are_printed_rank_by_rank_and_filtered(runs, serve):
 
 def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(runs, serve, monkeypatch):
     monkeypatch.setattr(logs, "WAIT_S", 0.1)
-    found = cluster(layout="jobs")
+    found = cluster(workload="jobs")
     found.waiting("buffer-0", "ContainerCreating")
     server, looks = serve(found), []
     first = pod_of(found, "buffer-0")
@@ -154,7 +154,7 @@ def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(runs,
 
 
 def test_logs_of_a_run_that_has_not_started_say_so(runs, serve):
-    found = cluster(layout="jobs")
+    found = cluster(workload="jobs")
     for rank in found.pods:
         found.waiting(rank, "ContainerCreating")
     serve(found)
@@ -163,7 +163,7 @@ def test_logs_of_a_run_that_has_not_started_say_so(runs, serve):
 
 
 def test_a_thousand_ranks_are_folded_in_one_table(runs, serve):
-    found = cluster(layout="jobs", tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}}, primaryTasks=[])
+    found = cluster(workload="jobs", tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}}, primaryTasks=[])
     found.grow("a", 990)
     found.unscheduled("a-500", "Unschedulable", "Insufficient nvidia.com/gpu")
     server = serve(found)
@@ -179,13 +179,13 @@ def test_a_thousand_ranks_are_folded_in_one_table(runs, serve):
 
 @pytest.mark.parametrize("arguments", [["status", "other"], ["why", "rl", "--context", "none"], ["logs", "other"]])
 def test_nothing_to_read_exits_with_2(runs, serve, arguments):
-    serve(cluster(layout="jobs"))
+    serve(cluster(workload="jobs"))
     result = runs(*arguments)
     assert (result.exit_code, result.stdout) == (2, "") and "Traceback" not in result.stderr
 
 
 def test_a_cluster_that_does_not_answer_is_named(runs, serve):
-    server = serve(cluster(layout="jobs"))
+    server = serve(cluster(workload="jobs"))
     server.__exit__()
     result = runs("status", "rl")
     assert result.exit_code == 2 and f"127.0.0.1:{server.server.server_port}" in result.stderr

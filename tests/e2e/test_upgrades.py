@@ -30,12 +30,13 @@ def pods(namespace: Namespace) -> list[tuple[str, bool]]:
     ]
 
 
-def next_chart(folder: Path) -> Path:
+def next_chart(folder: Path, patch: int = 0, changes_pods: bool = True) -> Path:
     chart = Path(shutil.copytree(REPO / "charts/ddp-run", folder / "ddp-run"))
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
-    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "9.9.9"}))
-    common = chart / "templates/_common.tpl"
-    common.write_text(common.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": f"9.9.{patch}"}))
+    if changes_pods:
+        common = chart / "templates/_common.tpl"
+        common.write_text(common.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
     return chart
 
 
@@ -47,6 +48,20 @@ def test_a_run_goes_on_when_another_chart_would_change_its_pods(namespace: Names
     (after,) = namespace.objects("jobs")
     assert after["metadata"]["uid"] == before["metadata"]["uid"] and after["spec"] == before["spec"]
     assert upgrade(namespace, next_chart(tmp_path / "again"), "--set-string", "runId=2").returncode == 0
+
+
+def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Path) -> None:
+    """Every other one would change its pods, and is refused."""
+    namespace.install("r", "ddp-run", *HELD)
+    wait_until(lambda: [each for each in pods(namespace) if each[1]], "a pod on a node")
+    (before,) = namespace.pods("r")
+    for number in range(10):
+        changes_pods = number % 2 == 1
+        done = upgrade(namespace, next_chart(tmp_path / str(number), number, changes_pods))
+        assert bool(done.returncode) == changes_pods, done.stderr
+    (after,) = namespace.pods("r")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert not any(each.get("restartCount") for each in after["status"]["containerStatuses"])
 
 
 def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespace) -> None:

@@ -35,9 +35,12 @@ HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints
 
 def refused(space: Namespace, texts: list[str]) -> str:
     """What the server says against these objects. A dry run stores nothing, so objects of one name do not meet."""
-    command = ["kubectl", "--namespace", space.name, "create", "--dry-run=server", "--output=name", "-f", "-"]
-    done = subprocess.run(command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600)
-    return done.stderr if done.returncode else ""
+    said = ""
+    for way in (["create"], ["apply", "--server-side", "--force-conflicts"]):
+        command = ["kubectl", "--namespace", space.name, *way, "--dry-run=server", "--output=name", "-f", "-"]
+        done = subprocess.run(command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600)
+        said += done.stderr if done.returncode else ""
+    return said
 
 
 def left_of(message: str) -> list[str]:

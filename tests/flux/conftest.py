@@ -37,9 +37,7 @@ class Team(GitRuns):
 
     def file(self, chart: str, name: str, values: str) -> dict[str, str]:
         """A file of the folder runs/, made as docs/gitops.md shows."""
-        repository, tag = self.space.cluster.repository_and_tag
         text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
-        text = text.replace("registry.example.com/gpu-worker", repository).replace('"0.1.0"', json.dumps(tag))
         return {f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())}
 
     def status(self, kind: str, name: str) -> dict:

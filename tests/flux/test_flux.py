@@ -47,9 +47,9 @@ def test_one_file_is_one_run(team: Team, tmp_path) -> None:
     second = ends(team, "Completed")
     assert not set(first.values()) & set(second.values())
 
-    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second") + "layout: unknown\n"))
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second") + "workload: unknown\n"))
     team.pull()
-    assert "layout" in team.ready("pair", "False")
+    assert "workload" in team.ready("pair", "False")
     assert jobsets(team) == second
     team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second")))
     team.pull()

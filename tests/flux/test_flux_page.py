@@ -13,12 +13,7 @@ NAMESPACE = "runs"
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     found = blocks("docs/gitops.md", "Flux")
     assert len(found) == 8
-    repository, tag = team.space.cluster.repository_and_tag
-    texts = {
-        "https://git.example.com/you/": team.addresses,
-        "registry.example.com/you/gpu-worker": repository,
-        "s|NAME|first|": f's|NAME|first|; s|"0.1.0"|"{tag}"|',
-    }
+    texts = {"https://git.example.com/you/": team.addresses}
     reader = Reader(tmp_path / "reader", texts)
     kubectl = team.space.cluster.kubectl
 
@@ -33,7 +28,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         reader.follow(found[4])
         wait_until(lambda: len(jobsets().split()) == 1 and jobsets() != first, "the second run")
         second = jobsets()
-        assert "layout" in reader.follow(found[5])
+        assert "workload" in reader.follow(found[5])
         reader.follow(found[6])
         kubectl("--namespace", NAMESPACE, "wait", "helmrelease", "first", "--for=condition=Ready", "--timeout=180s")
         assert jobsets() == second

@@ -47,6 +47,8 @@ class Cluster:
         self.container = "task" if chart == "job-group" else "trainer"
         self.objects: dict[str, list[dict]] = {kind: [] for kind in (*KINDS, *REASONS)}
         for each in manifests:
+            if each["kind"] == "Deployment":
+                self.pages = [{"kind": "Pod", **each["spec"]["template"]}]
             if (kind := f"{each['kind']}s".lower()) in KINDS:
                 each["metadata"] |= {"creationTimestamp": NOW, "namespace": "ns"}
                 each |= {"status": {}} if kind != "configmaps" else {}
@@ -136,6 +138,13 @@ class Cluster:
         ended = {"exitCode": code, "message": message, "startedAt": NOW, "finishedAt": LATER}
         statuses = [{"name": "accept", "state": {"terminated": ended}}]
         pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses, "containerStatuses": []}
+        self.objects["pods"].append(pod)
+
+    def page(self, ready: bool) -> None:
+        """The pod of gpu-accept that judges all nodes."""
+        (pod,) = self.pages
+        pod["metadata"] |= {"name": "rl-gpu-accept-fleet-x7k2p", "namespace": "ns", "creationTimestamp": NOW}
+        pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
         self.objects["pods"].append(pod)
 
     def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:

@@ -104,7 +104,7 @@ name: u
 config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
 """
     )
-    assert (found["kueue"], found["barrier"]) == ({"queueName": "team-a"}, {"timeoutSeconds": 900})
+    assert (found["kueue"], found["timeouts"]) == ({"queueName": "team-a"}, {"joinSeconds": 900})
     assert lines == []
     assert found["tasks"]["t"]["podTemplate"] == {
         "metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "2"}},

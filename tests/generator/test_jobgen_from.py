@@ -305,7 +305,7 @@ def test_the_queue_is_kept_and_the_namespace_is_noted(jobgen):
     assert "kueue" not in values and "priority-class" in notes
     labels = {"kueue.x-k8s.io/queue-name": "team-a"}
     many = {"spec": {"completions": 20, "parallelism": 20, "template": pod(["serve"])}}
-    assert converted(jobgen, "Job", many, labels=labels)[0]["layout"] == "jobs"
+    assert converted(jobgen, "Job", many, labels=labels)[0]["workload"] == "jobs"
 
 
 def test_several_replicated_jobs_become_a_group(jobgen):

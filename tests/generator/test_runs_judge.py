@@ -13,9 +13,9 @@ from tests.generator.cluster_objects import LATER, cluster
 BEFORE = "2026-11-01T10:06:00Z"
 ALONE = {"learner": {"numNodes": 2, "run": "a"}, "buffer": {"run": "b"}}
 RUNS = {
-    "jobset": lambda: cluster(layout="jobset"),
-    "jobs": lambda: cluster(layout="jobs"),
-    "alone": lambda: cluster(layout="jobset", interConnection=False, tasks=ALONE),
+    "jobset": lambda: cluster(workload="jobset"),
+    "jobs": lambda: cluster(workload="jobs"),
+    "alone": lambda: cluster(workload="jobset", interConnection=False, tasks=ALONE),
     "ddp-jobset": lambda: cluster("ddp-run", workload="jobset"),
     "ddp-job": lambda: cluster("ddp-run", workload="indexed-job"),
     "ddp-statefulset": lambda: cluster("ddp-run", workload="statefulset"),
@@ -225,6 +225,31 @@ def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
     assert [each.detail for each in status.findings] == [rank.detail] * bool(code)
 
 
+@pytest.mark.parametrize("nodes", [3, ["gpu-0", "gpu-1", "gpu-2"]])
+@pytest.mark.parametrize("there", [0, 2])
+def test_a_node_that_must_report_and_has_no_pod_is_named(nodes, there):
+    """Neither `done` nor `nothing is wrong` where fewer nodes are tested than were asked for."""
+    found = cluster("gpu-accept", nodes=nodes)
+    found.page(ready=False)
+    for number in range(there):
+        found.accepted(f"gpu-{number}", 0, "PASS")
+    status = found.judged()
+    (finding,) = status.findings
+    assert (status.state, finding.cause, len(finding.ranks)) == ("pending", "NoNode", 3 - there)
+    assert isinstance(nodes, int) or set(finding.ranks) == {"gpu-0", "gpu-1", "gpu-2"} - {r.node for r in status.ranks}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_an_acceptance_is_done_when_its_page_has_accepted_the_nodes(ready):
+    found = cluster("gpu-accept", nodes=1)
+    found.page(ready)
+    found.accepted("gpu-0", 0, "PASS")
+    found.objects["pods"][-1]["status"] |= {"phase": "Succeeded"}
+    status = found.judged()
+    assert status.state == ("done" if ready else "running")
+    assert [each.cause for each in status.findings] == ([] if ready else ["not-accepted"])
+
+
 def test_ranks_whose_pods_a_failure_deleted_are_stopped():
     found = RUNS["jobset"]()
     found.ended("learner-0", 7, "loads data\n[FATAL] node=learner-0 step=run exit_code=7\n")
@@ -264,21 +289,21 @@ def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
 
 
 def test_the_queue_says_why_it_holds_a_group():
-    for layout in ("jobset", "jobs"):
-        found = cluster(layout=layout, kueue={"queueName": "gpus"})
+    for workload in ("jobset", "jobs"):
+        found = cluster(workload=workload, kueue={"queueName": "gpus"})
         why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
         found.objects["workloads"] = [
             {"metadata": {"name": "w", "ownerReferences": [{"name": found.run_id}]}, "status": {"conditions": [why]}}
         ]
         for rank in list(found.pods):
-            if layout == "jobset":
+            if workload == "jobset":
                 found.removed(rank)
             else:
                 found.unscheduled(rank, "SchedulingGated")
-        if layout == "jobset":
+        if workload == "jobset":
             found.owner["spec"]["suspend"] = True
             found.objects["children"] = []
-        cause = "Suspended" if layout == "jobset" else "SchedulingGated"
+        cause = "Suspended" if workload == "jobset" else "SchedulingGated"
         status = found.judged()
         (finding,) = status.findings
         assert (status.state, finding.cause, len(finding.ranks)) == ("queued", cause, 4)
@@ -340,7 +365,7 @@ def test_states_of_a_run_without_faults():
 
 
 def test_the_newest_version_of_a_group_counts():
-    found, older = RUNS["jobset"](), cluster(layout="jobset", runId="first")
+    found, older = RUNS["jobset"](), cluster(workload="jobset", runId="first")
     for each in older.objects["configmaps"]:
         each["metadata"]["creationTimestamp"] = "2026-10-01T00:00:00Z"
     older.ended("learner-0", 1)

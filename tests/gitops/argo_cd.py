@@ -42,7 +42,7 @@ spec:
 class ArgoCD:
     """Start with `running`. `cli` runs a command of argocd against its API server."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, charts: Path):
         self.folder, self.programs = folder, Programs(folder)
         self.binary = go_tools.build("argocd") / "argocd"
         self.environment = {
@@ -55,7 +55,7 @@ class ArgoCD:
             "TMPDIR": str(folder / "tmp"),
             "HELM_CACHE_HOME": str(folder / "helm"),
             "ARGOCD_PLUGINSOCKFILEPATH": str(folder / "plugins"),
-            "CHART": str(REPO / "charts/job-group"),  # of the plugin
+            "CHART": str(charts / "job-group"),  # of the plugin
         }
         (folder / "plugins").mkdir()
         (folder / "tmp").mkdir(parents=True)
@@ -131,9 +131,9 @@ def status(application: dict | None) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[ArgoCD]:
+def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
     with definitions(sorted((go_tools.build("argocd") / "crds").glob("*-crd.yaml")), "Argo CD"):
-        argo = ArgoCD(folder)
+        argo = ArgoCD(folder, charts)
         try:
             run("kubectl", "create", "namespace", NAMESPACE)
             here = ("kubectl", "--namespace", NAMESPACE)

@@ -12,7 +12,7 @@ import yaml
 from tests.gitops import argo_cd
 from tests.gitops.argo_cd import ArgoCD
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.git_runs import GitRuns, repositories
+from tests.helpers.git_runs import GitRuns, mirrored, repositories
 from tests.helpers.kube import Cluster, given_cluster, wait_until
 
 
@@ -23,7 +23,8 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="session")
 def argo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArgoCD]:
-    with argo_cd.running(tmp_path_factory.mktemp("argocd")) as found:
+    folder = tmp_path_factory.mktemp("argocd")
+    with argo_cd.running(folder, mirrored(cluster, folder)) as found:
         yield found
 
 
@@ -40,14 +41,6 @@ class Team(GitRuns):
         if template:
             template["metadata"]["name"] += f"-{self.space.name}"
         spec["destination"]["namespace"] = self.space.name
-        repository, tag = self.space.cluster.repository_and_tag
-        if "source" in spec:
-            image = {"IMAGE_REPOSITORY": repository, "IMAGE_TAG": tag}
-            spec["source"]["plugin"]["env"] = [{"name": name, "value": value} for name, value in image.items()]
-        else:
-            image = {"image.repository": repository, "image.tag": tag}
-            parameters = [{"name": name, "value": value} for name, value in image.items()]
-            spec["sources"][0]["helm"]["parameters"] = parameters
         for setting in settings:
             spec["syncPolicy"]["automated"].update(setting)
         self.space.cluster.kubectl("apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found))

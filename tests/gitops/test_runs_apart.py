@@ -43,13 +43,13 @@ def observed(team: Team) -> Iterator[Observed]:
     yield Observed(team.space)
 
 
-@pytest.mark.parametrize("layout", ["jobset", "jobs"])
-def test_the_old_run_has_ended_before_the_new_one_starts(team: Team, observed: Observed, tmp_path, layout) -> None:
-    chosen = f"layout: {layout}\n"
+@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+def test_the_old_run_has_ended_before_the_new_one_starts(team: Team, observed: Observed, tmp_path, workload) -> None:
+    chosen = f"workload: {workload}\n"
     team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, SLOW)})
     application = team.apply("job-group.yaml")
     wait_until(lambda: team.argo.application(application) and observed.seen, "the first run works")
-    if layout == "jobset":
+    if workload == "jobset":
         first = jobsets(team)
         team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
         replaced(team, application, first)

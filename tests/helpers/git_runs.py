@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,21 @@ class GitRuns:
 def repositories(cluster: Cluster, folder: Path, files: dict[str, str]) -> Iterator[GitRuns]:
     """The repository of the runs has a README and these files."""
     with new_namespace(cluster) as space, served(folder, "gpu-charts", "runs") as (charts, runs):
-        charts.commit({"charts": REPO / "charts"})
+        charts.commit({"charts": mirrored(cluster, folder)})
         runs.commit({"README.md": f"Runs of {space.name}.\n", **files})
         yield GitRuns(space, charts, runs)
+
+
+def mirrored(cluster: Cluster, folder: Path) -> Path:
+    """A copy of the charts as a team behind a mirror has it: its image is the default of `values.yaml`."""
+    repository, tag = cluster.repository_and_tag
+    copy = Path(shutil.copytree(REPO / "charts", folder / "charts"))
+    for file in copy.glob("*/values.yaml"):
+        before, image, after = file.read_text().partition("\nimage:\n")
+        for name, value in {"repository": repository, "tag": tag}.items():
+            after = after.replace(f'  {name}: ""', f"  {name}: {json.dumps(value)}", 1)
+        file.write_text(before + image + after)
+    return copy
 
 
 def values(folder: Path, run: str = "echo first") -> str:

@@ -147,11 +147,11 @@ class Group:
         self.agent_settings["GPU_CHARTS_KEY_FILE"] = file
 
     def write_plan(
-        self, tasks: dict[str, dict], timeout: float = 60, layout: str = "jobset", stop: bool = True
+        self, tasks: dict[str, dict], timeout: float = 60, workload: str = "jobset", stop: bool = True
     ) -> None:
         full = {name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task for name, task in tasks.items()}
         failure = "stop" if stop else "continue"
-        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure, "layout": layout, "tasks": full}
+        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure, "workload": workload, "tasks": full}
         self.plan.write_text(json.dumps(plan))
 
     def new_rank(self, host: str, attempt: str = "0") -> Rank:

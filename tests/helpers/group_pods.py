@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_until
 
-LAYOUTS = ("jobset", "jobs")
+WORKLOADS = ("jobset", "jobs")
 
 
 def launch(space: Namespace, file: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:

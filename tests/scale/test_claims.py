@@ -24,7 +24,7 @@ TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept"
 CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
 RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **PLACES}
 TASK = {"numNodes": RANKS, "run": "true", "accelerator": {"types": ["H100"], "count": GPUS}, "podTemplate": TEMPLATE}
-GROUP = {"name": "grp", "tasks": {"t": TASK}, "accelerators": {"resourceName": ""}, **ON_FAKE_NODES}
+GROUP = {"name": "grp", "tasks": {"t": TASK}, "gpuResourceName": "", **ON_FAKE_NODES}
 CHARTS = {
     "Job of ddp-run": ("ddp-run", RUN),
     "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
@@ -33,7 +33,7 @@ CHARTS = {
         {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS} | CLAIMED | PLACES,
     ),
     "JobSet of job-group": ("job-group", GROUP),
-    "Jobs of job-group": ("job-group", GROUP | {"layout": "jobs"}),
+    "Jobs of job-group": ("job-group", GROUP | {"workload": "jobs"}),
 }
 
 

@@ -121,14 +121,14 @@ def resolves_all(space: Namespace, names: list[str]) -> None:
     space.kubectl("delete", "pod", "resolver", "--grace-period=1")
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
-def test_time_until_every_pod_has_a_node(space: Namespace, layout: str, ranks: int) -> None:
+@pytest.mark.parametrize(("workload", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
+def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks: int) -> None:
     """Compared with bare pods, alternating; the goal is at most 1.15 times their time."""
-    given = values(ranks, gpus=8 if ranks <= 64 else 0, layout=layout)
+    given = values(ranks, gpus=8 if ranks <= 64 else 0, workload=workload)
     ours, bare = [], []
     for _ in range(2 if ranks <= 256 else 1):
         ours.append(install(space, given))
-        if layout == "jobset":
+        if workload == "jobset":
             size = len(json.dumps(space.objects("jobset")[0]))
             print(f"\nJobSet of {ranks} ranks: {size / 1000:.0f} KB as JSON")
         resolves_all(space, [f"t-{rank}.big" for rank in range(ranks)])
@@ -138,7 +138,7 @@ def test_time_until_every_pod_has_a_node(space: Namespace, layout: str, ranks: i
         space.kubectl("delete", "pods,configmaps,services", "--all", "--wait=false", "--grace-period=1")
         wait_until(lambda: bound(space)[0] == 0, "the bare pods are deleted", 300)
     ratio = min(ours) / min(bare)
-    print(f"\n{ranks} ranks, layout {layout}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}")
+    print(f"\n{ranks} ranks, workload {workload}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}")
     assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
@@ -149,7 +149,7 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
     """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one pod group."""
     space.kubectl("apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000))
     try:
-        seconds = install(space, values(256, gpus=0, layout="jobs", kueue={"queueName": "queue"}))
+        seconds = install(space, values(256, gpus=0, workload="jobs", kueue={"queueName": "queue"}))
         print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
         assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
     finally:

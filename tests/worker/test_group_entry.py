@@ -61,7 +61,7 @@ def test_a_pod_that_the_queue_did_not_hold_starts_nothing(run, held):
     code, output, _ = run("echo two", setup="echo one", GPU_CHARTS_QUEUE="team-a", GPU_CHARTS_HELD=held)
     assert code == 2
     assert "one" not in output.splitlines() and "two" not in output.splitlines()
-    assert "[FATAL] node=a-0 exit_code=2" in output and "layout: jobset" in output
+    assert "[FATAL] node=a-0 exit_code=2" in output and "workload: jobset" in output
 
 
 def test_a_pod_that_the_queue_held_starts(run):

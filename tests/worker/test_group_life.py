@@ -29,7 +29,7 @@ PAIR = {"numNodes": 2}
 
 def pair(group, first: str, second: str, run: str = "echo ran; sleep 600", **settings):
     """Ranks of one task with these setups."""
-    group.write_plan({"a": PAIR}, layout="jobs")
+    group.write_plan({"a": PAIR}, workload="jobs")
     more = {"NNODES": 2, "GPU_CHARTS_IN_PLACE": "", **settings}
     return [group.start_rank(f"a-{n}", run, setup=setup, **more) for n, setup in enumerate((first, second))]
 
@@ -99,7 +99,7 @@ CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; don
 
 
 def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeeded(group):
-    group.write_plan(AUXILIARY, layout="jobs")
+    group.write_plan(AUXILIARY, workload="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
     trainers = [group.start_rank(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
     assert [trainer.wait() for trainer in trainers] == [0, 0]
@@ -111,7 +111,7 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
 
 
 def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
-    group.write_plan(AUXILIARY, layout="jobs")
+    group.write_plan(AUXILIARY, workload="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
     wait = "until [ -e open ]; do sleep 0.1; done; exit 5"
     trainers = [group.start_rank("trainer-0", wait), group.start_rank("trainer-1", CATCHES)]
@@ -160,7 +160,7 @@ def test_a_failed_task_fails_even_if_the_others_ended_before(group):
 @pytest.mark.parametrize("pod_ends", [False, True])
 def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_ends):
     """The kubelet ends the agent of a pod whose task has ended."""
-    group.write_plan({"a": {}, "b": {}}, layout="jobs")
+    group.write_plan({"a": {}, "b": {}}, workload="jobs")
     failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 5")
     other = group.start_rank("b-0", "sleep 30")
     other.until_output("starts attempt")

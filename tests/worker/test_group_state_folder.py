@@ -93,7 +93,7 @@ def test_the_pipes_of_a_task_that_makes_new_ones_without_end_need_few_descriptor
 @pytest.fixture
 def pair(group):
     """A group whose second rank ends when the first has failed."""
-    group.write_plan({"a": {}, "b": {}}, layout="jobs")
+    group.write_plan({"a": {}, "b": {}}, workload="jobs")
     other = group.start_rank("b-0", STOPS)
     (group.folder / "outside").write_text("result 0\n")
     return group, other
@@ -138,7 +138,7 @@ def test_a_task_that_removes_all_files_at_its_end(pair, shell, restart):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_whose_files_were_replaced_ends_with_the_group(group, kind):
-    group.write_plan({"a": {}, "b": {}}, layout="jobs")
+    group.write_plan({"a": {}, "b": {}}, workload="jobs")
     other = group.start_rank("b-0", "until [ -e go ]; do sleep 0.1; done; exit 6")
     rank = group.new_rank("a-0").publish_name().start_agent()
     (rank.root / "outside").write_text("done\n")

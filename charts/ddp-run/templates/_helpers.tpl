@@ -1,3 +1,6 @@
+{{/* The run: its names, its command, and the spec of its Job, StatefulSet or JobSet with the policy
+for exit codes. */}}
+
 {{/* Name of the run. It names folders and tracker runs, so it stays the same when the run's object
 is replaced. */}}
 {{- define "ddp-run.runName" -}}

@@ -1,3 +1,5 @@
+{{/* The acceptance: spec of its Job, arguments and resources of the test, container of the page. */}}
+
 {{- define "gpu-accept.fleetLabels" -}}
 {{ include "gpu-accept.selectorLabels" . }}
 app.kubernetes.io/component: fleet

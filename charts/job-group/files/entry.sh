@@ -1,5 +1,6 @@
 #!/bin/sh
-# Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
+# Process 1 of a task's container, in any image with a POSIX shell: waits for the group, copies files, clones the
+# workdir, runs setup and run, starts them again after a failure, and stops them.
 # /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod: events (to the
 # agent), the others (from it). /group/programs has commands for a task with `launcher: ddp-launch`.
 # Settings are in GPU_CHARTS_… variables.
@@ -229,7 +230,7 @@ trap on_signal TERM INT
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
   refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. Either it manages each Job by itself, \
 because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
-Set layout: jobset, or use another namespace."
+Set workload: jobset, or use another namespace."
 fi
 SKYPILOT_NODE_IPS=''
 if [ -n "$GPU_CHARTS_AGENT" ]; then

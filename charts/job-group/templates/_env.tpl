@@ -13,7 +13,7 @@ over the chart's. */}}
 {{- $nodes := $task.numNodes | default 1 | int }}
 {{- $grace := include "job-group.grace" . | int64 }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $jobset := eq $values.layout "jobset" }}
+{{- $jobset := eq $values.workload "jobset" }}
 {{- $primary := or (not $values.primaryTasks) (has .name $values.primaryTasks) }}
 {{- $recovery := $task.recovery | default dict -}}
 {{ include "job-group.runEnv" . }}
@@ -48,7 +48,7 @@ GPU_CHARTS_IN_PLACE: "yes"
 GPU_CHARTS_END_LAST: "yes"
 {{- end }}
 {{- if eq (include "job-group.launcher" .) "ddp-launch" }}
-GPU_CHARTS_LAUNCHER: --join-timeout={{ int64 $values.barrier.timeoutSeconds }} --grace-period={{
+GPU_CHARTS_LAUNCHER: --join-timeout={{ int64 $values.timeouts.joinSeconds }} --grace-period={{
   max 1 (sub $grace 10) }}
 {{ include "job-group.keyVariable" .root }}
 {{- end }}
@@ -74,7 +74,7 @@ POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 POD_IP: {valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 RUN_ID: {{ .id | quote }}
-{{- if eq .root.Values.layout "jobset" }}
+{{- if eq .root.Values.workload "jobset" }}
 ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
 {{- else }}
 ATTEMPT: "0"

@@ -1,3 +1,5 @@
+{{/* The group's ConfigMap: the plan for the agents, the scripts of the users, their files. */}}
+
 {{/* Something if nothing may be mounted at the path `place`; call with reserved, too. Volumes in
 /tmp and /dev are usual. */}}
 {{- define "job-group.isReserved" -}}
@@ -36,8 +38,8 @@
   "dependsOn" ($task.dependsOn | default dict)) -}}
 {{- end -}}
 {{- dict "domain" (include "job-group.domain" .) "timeoutSeconds"
-  (.Values.barrier.timeoutSeconds | int64)
-  "onFailure" .Values.onFailure "layout" .Values.layout "tasks" $tasks | toJson -}}
+  (.Values.timeouts.joinSeconds | int64)
+  "onFailure" .Values.onFailure "workload" .Values.workload "tasks" $tasks | toJson -}}
 {{- end }}
 
 {{/*

@@ -1,3 +1,5 @@
+{{/* The group: its names and labels, how many ranks it has. */}}
+
 {{/*
 Stands for the rank in what is rendered once per task, because its ranks differ in nothing else. No
 text of the values has it, because their hash is in the id. Call with id.
@@ -12,7 +14,7 @@ field of a task is none. `helm
 lint` renders also values without a name, which the validations refuse.
 */}}
 {{- define "job-group.id" -}}
-{{- $jobset := eq .Values.layout "jobset" -}}
+{{- $jobset := eq .Values.workload "jobset" -}}
 {{- $gpus := false -}}
 {{- range $task := .Values.tasks }}
 {{- if .accelerator }}{{ $gpus = true }}{{ end -}}
@@ -20,7 +22,7 @@ lint` renders also values without a name, which the validations refuse.
 {{- end -}}
 {{- $acts := dict
   "accelerators.nodeLabel" $gpus
-  "accelerators.resourceName" $gpus
+  "gpuResourceName" $gpus
   "activeDeadlineSeconds" $jobset
   "kueue.priorityClass" (not $jobset) -}}
 {{- $never := list "accelerators.types" "ttlSecondsAfterFinished" -}}

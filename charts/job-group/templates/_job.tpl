@@ -13,7 +13,7 @@ podReplacementPolicy: Failed
 {{- with .root.Values.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ . | int64 }}
 {{- end }}
-{{- if and (eq .root.Values.layout "jobs") (not (kindIs "invalid"
+{{- if and (eq .root.Values.workload "jobs") (not (kindIs "invalid"
   .root.Values.ttlSecondsAfterFinished)) }}
 ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
 {{- end }}
@@ -44,7 +44,7 @@ its container instead.
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
 {{- $own := (include "job-group.contract" .root | fromJson).exitCodes -}}
-{{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
+{{- if and (eq .root.Values.workload "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
 {{- $listed := without (dig "recovery" "recoverOnExitCodes" list .task | toStrings)
   (toString $own.DONE) (toString $own.STOPPED) -}}
 {{- range $code := $listed | empty |

@@ -8,7 +8,7 @@ sidecar in an image with Python; the task runs in any image with a POSIX shell.
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
 {{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
-{{- $queued := and $values.kueue.queueName (eq $values.layout "jobs") -}}
+{{- $queued := and $values.kueue.queueName (eq $values.workload "jobs") -}}
 metadata:
   labels:
     {{- include "job-group.podLabels" . | nindent 4 }}
@@ -100,7 +100,7 @@ spec:
       command: [sh, /group/scripts/entry.sh]
       env:
         {{- include "job-group.env" . | trim | nindent 8 }}
-      {{- $devices := dict $values.accelerators.resourceName
+      {{- $devices := dict $values.gpuResourceName
         (list (printf "tasks.%s.accelerator" .name) $gpus) }}
       {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices
         "path" (printf "tasks.%s.resources" .name)) }}

@@ -34,7 +34,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def needs_jobs(tasks: dict, queue: object) -> str | None:
-    """Why only `layout: jobs` can run the tasks; None if a JobSet can."""
+    """Why only `workload: jobs` can run the tasks; None if a JobSet can."""
     ranks = sum(each.get("numNodes", 1) for each in tasks.values())
     pods = (
         {key: value for key, value in each.items() if key not in ("run", "setup")}
@@ -44,7 +44,7 @@ def needs_jobs(tasks: dict, queue: object) -> str | None:
     if ranks <= (KUEUE_POD_SETS if queue else MOST_JOBS) and size <= JOBSET_BYTES:
         return None
     limits = f"a JobSet holds {MOST_JOBS} small ones, or {KUEUE_POD_SETS} with Kueue"
-    reason = f"{ranks} ranks, and {limits}: the values have layout: jobs"
+    reason = f"{ranks} ranks, and {limits}: the values have workload: jobs"
     return f"{reason}, without restarts of the whole group"
 
 
@@ -83,7 +83,7 @@ def convert(group: Group, files: FileSets) -> dict:
     name = header.get("name")
     reason = needs_jobs(tasks, queue)
     if reason and group.is_valid:
-        group.header.note(("name",), reason, "layout-jobs")
+        group.header.note(("name",), reason, "workload-jobs")
         for task in (each for each in group.tasks if each.fields.get("num_nodes", 1) > 1):
             if tasks[task.fields["name"]].get("recovery"):
                 message = "a task of several nodes restarts as a whole, which takes a JobSet; "
@@ -91,11 +91,11 @@ def convert(group: Group, files: FileSets) -> dict:
                 task.report("conflicting-fields", ("resources", "job_recovery"), message)
     values = {
         "name": name,
-        "layout": "jobs" if reason else None,
+        "workload": "jobs" if reason else None,
         "primaryTasks": _primary_tasks(group, tasks),
         "interConnection": False if header.get("inter_connection") is False else None,
         "kueue": {"queueName": queue} if queue else None,
-        "barrier": {"timeoutSeconds": barrier} if barrier else None,
+        "timeouts": {"joinSeconds": barrier} if barrier else None,
         "secretName": _secret_name(group, f"{name}-secrets", tasks),
         "files": files.sets,
         "tasks": tasks,

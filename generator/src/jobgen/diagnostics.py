@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jobgen.credentials import redact
@@ -26,11 +26,11 @@ class Diagnostic(NamedTuple):
     code: str
     severity: str = ERROR
 
-    def text(self, file: str) -> str:
-        """The line for people."""
+    def text(self, file: str, paint: Callable[[str], str] = str) -> str:
+        """The line for people, its severity and code painted."""
         prefix = f"{self.scope}: {self.path}: " if self.scope else ""
         place = f"{file}:{self.line}:{self.column}"
-        return f"{place}: {self.severity}[{self.code}]: {prefix}{self.message}"
+        return f"{place}: {paint(f'{self.severity}[{self.code}]')}: {prefix}{self.message}"
 
 
 class InvalidInputError(Exception):

@@ -1,4 +1,5 @@
-"""Local file_mounts and workdir, embedded in the values as sets of files, each folder once.
+"""Local file_mounts and workdir, embedded in the values as sets of files, each folder once: links,
+.skyignore, sizes.
 
 Never embedded: the group file, values that jobgen wrote, and credentials.
 """

@@ -1,4 +1,4 @@
-"""Lookup of local paths in the group file's folder."""
+"""Lookup of local paths: relative to the group file's folder or the current one."""
 
 import os
 

@@ -1,10 +1,13 @@
 """What the commands print and write: diagnostics and values."""
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from jobgen.diagnostics import ERROR, NOTE, WARNING, Diagnostic
+
+COLOURS = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}  # click leaves them out of files and pipes
 
 
 def shown(file: str) -> str:
@@ -15,7 +18,8 @@ def show(found: list[tuple[str, Diagnostic]], quiet: bool) -> None:
     """Print diagnostics of files and their count to standard error."""
     lines = [(shown(file), each) for file, each in found if not quiet or each.severity != NOTE]
     for file, each in lines:
-        click.echo(each.text(file), err=True)
+        paint = partial(click.style, fg=COLOURS[each.severity], bold=True)
+        click.echo(each.text(file, paint), err=True)
     severities = [each.severity for _, each in lines]
     counts = [
         _plural(severities.count(each), each)

@@ -64,8 +64,13 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else "-"
-        is_list = first.startswith("-") and first not in ("-h", "--help", "--version")
-        return super().parse_args(ctx, ["list", *args] if is_list else args)
+        if first.startswith("-") and first not in ("-h", "--help", "--version"):
+            # As in kubectl, options may come first: kubectl runs -n team why rl.
+            places = range(1, len(args))
+            found = (i for i in places if args[i] in self.commands and args[i - 1][0] != "-")
+            at = next(found, None)
+            args = ["list", *args] if at is None else [args[at], *args[:at], *args[at + 1 :]]
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

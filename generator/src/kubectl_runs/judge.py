@@ -117,7 +117,7 @@ def explain_missing(run: Run, objects: Objects) -> None:
     }
     for rank in run.ranks.values():
         job = jobs.get(rank.name, {})
-        if rank.pod:
+        if rank.pod or rank.cause == "NoNode":
             continue
         if is_true(job, "Complete"):
             rank.phase, rank.begun = "done", True
@@ -147,7 +147,7 @@ def state_of(run: Run, ranks: list[Rank]) -> str:
     if any(each.phase == "failed" for each in primaries):
         return "failed" if is_alone else "restarting"
     if ranks and all(each.phase == "done" for each in (primaries if is_alone else ranks)):
-        return "done"
+        return "done" if not run.page or is_true(run.page, "Ready") else "running"
     phases = {each.phase for each in ranks}
     if "running" in phases:
         phases.discard("waiting")
@@ -181,6 +181,8 @@ def findings(run: Run, status: Status, objects: Objects, warnings: Warnings) -> 
         if cause == "join-timeout":
             lines += what_kept(status.ranks, warnings)
         found.append(Finding(cause, tuple(ranks), detail, lines, rank.exit_code, rank is first))
+    if run.page and not found and not is_true(run.page, "Ready") and run.ranks:
+        found = [Finding("not-accepted", tuple(run.ranks), "the page has not accepted the fleet")]
     if status.state == "done":
         return [each for each in found if each.first]
     if status.state == "failed" and not found:  # its pods and Jobs are gone

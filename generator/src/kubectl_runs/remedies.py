@@ -30,6 +30,7 @@ REMEDIES = {
     "FailedCreate": _CREATE,
     "JobCreationFailed": _CREATE,
     "NoPod": "wait, or check that JobSet's or the Job controller runs",
+    "NoNode": "compare nodes, nodeSelector and tolerations with kubectl get nodes --show-labels",
     "barrier": "see what the ranks wait for that have not started",
     # -- why a rank ended
     "Error": "read the program's last lines",

@@ -51,6 +51,7 @@ class Run:
     release: str = ""
     plain_jobs: bool = False
     pods: dict[str, list[dict]] = field(default_factory=dict)  # of each rank, the newest first
+    page: dict = field(default_factory=dict)  # the pod of an acceptance that judges all nodes
 
     @cached_property
     def jobs(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ def _run(chart: str, name: str, item: dict, objects: Objects) -> Run:
     run = Run(chart, name, item["metadata"]["name"], item, release=labels(item)[INSTANCE])
     if chart == GROUP:
         plan = json.loads(item["data"]["group.json"])
-        run.plain_jobs = plan["layout"] == "jobs"
+        run.plain_jobs = plan["workload"] == "jobs"
         run.owner = next(
             (each for each in objects["jobsets"] if each["metadata"]["name"] == run.id), item
         )
@@ -116,7 +117,22 @@ def _run(chart: str, name: str, item: dict, objects: Objects) -> Run:
         pods.sort(key=lambda each: (attempt([each]), created(each)), reverse=True)
         if chart == ACCEPT:
             run.ranks[rank] = Rank(rank, "node")
+    if chart == ACCEPT:
+        pages = [each for each in objects["pods"] if _part_of(each, run) == "fleet"]
+        run.page = max(pages, key=created, default={})
+        for name in _without_a_pod(run):
+            run.ranks[name] = Rank(name, "node", cause="NoNode")
     return run
+
+
+def _without_a_pod(run: Run) -> list[str]:
+    """Nodes that must report, as the page was told, and that no pod tests."""
+    containers = run.page.get("spec", {}).get("containers", [])
+    told = dict(arg.split("=", 1) for each in containers for arg in each["args"] if "=" in arg)
+    if names := told.get("--expect-names"):
+        return [name for name in names.split(",") if name not in run.ranks]
+    missing = int(told.get("--expect-nodes", 0)) - len(run.ranks)
+    return [f"no-node-{number}" for number in range(missing)]
 
 
 def _rank_of(pod: dict, run: Run) -> str | None:
@@ -125,10 +141,16 @@ def _rank_of(pod: dict, run: Run) -> str | None:
         found = mine.get("job-group/id") == run.id and "job-group/task" in mine
         return f"{mine['job-group/task']}-{mine['job-group/rank']}" if found else None
     if run.chart == ACCEPT:
-        found = (mine.get(CHART), mine.get(INSTANCE), mine.get(PART)) == (ACCEPT, run.name, "node")
-        return (pod["spec"].get("nodeName") or name) if found else None
+        is_node = _part_of(pod, run) == "node"
+        return (pod["spec"].get("nodeName") or name) if is_node else None
     index = next((mine[each] for each in INDEXES if each in mine), None)
     return f"node-{index}" if index is not None and name.startswith(f"{run.id}-") else None
+
+
+def _part_of(pod: dict, run: Run) -> str:
+    mine = labels(pod)
+    ours = (mine.get(CHART), mine.get(INSTANCE)) == (run.chart, run.name)
+    return mine.get(PART, "") if ours else ""
 
 
 def attempt(pods: list[dict]) -> int:

@@ -100,7 +100,7 @@ def group(manifest: Manifest, name: str) -> dict:
     if queue := read_metadata(manifest):
         values["kueue"] = queue
     if reason := needs_jobs(tasks, queue):
-        values["layout"] = "jobs"
+        values["workload"] = "jobs"
         manifest.note(("spec",), reason)
         for each in tasks.values():
             if each["numNodes"] > 1:

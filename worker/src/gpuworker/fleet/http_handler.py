@@ -1,6 +1,4 @@
-"""HTTP server and request handler of the collector: connections, paths, health, response
-headers.
-"""
+"""HTTP server and request handler of the collector: connections, `/healthz`, response headers."""
 
 from __future__ import annotations
 

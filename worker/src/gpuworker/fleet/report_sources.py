@@ -1,5 +1,7 @@
-"""Sources of reports: files and folders. A file has one report, or one per line, as the page saves
-them.
+"""Sources of reports: files and folders, which of several reports of a node counts, and
+how large one may be.
+
+A file has one report, or one per line, as the page saves them.
 
 A source that cannot be read is kept with its name and the problem, and makes the fleet INCOMPLETE.
 """

@@ -40,7 +40,7 @@ class GroupPlan:
         for name, task in data["tasks"].items():
             hosts = tuple(f"{name}-{rank}" for rank in range(task["numNodes"]))
             tasks[name] = Task(name, hosts, task["primary"], task.get("dependsOn") or {})
-        stop, plain_jobs = data["onFailure"] == "stop", data["layout"] == "jobs"
+        stop, plain_jobs = data["onFailure"] == "stop", data["workload"] == "jobs"
         return GroupPlan(data["domain"], data["timeoutSeconds"], stop, plain_jobs, tasks)
 
     @property

@@ -1,4 +1,5 @@
-"""The ranks of this node: their start, their ends, questions and signals to them.
+"""The ranks of this node: their start, their ends with the cause of each signal and exit code,
+questions to them, and how they are stopped.
 
 Only this file signals a rank. Before a SIGKILL it logs why, so that nobody takes it for the
 kernel's.

@@ -1,4 +1,4 @@
-"""Causes of a rank's end: from its exceptions, its wait status, torch's watchdogs and full disks.
+"""Causes of a rank's end in what it has left behind: its exceptions, torch's watchdogs, full disks.
 
 Nothing here asks the rank; `errors` are what its hook has written (python_hook.describe).
 """

@@ -185,8 +185,8 @@ NAME_LIMIT = 63  # a DNS label, so also a pod's host name (RFC 1123)
 # files embedded in one ConfigMap, which holds 1 MiB (1,048,576 bytes) with its keys
 FILES_LIMIT_BYTES = 1_000_000
 # The longest name that a chart derives from a group, a task and a rank: its Job, as JobSet names
-# it. The layout `jobs` has the same limit although its names are two characters shorter, so that a
-# layout can be changed.
+# it. `workload: jobs` has the same limit although its names are two characters shorter, so that one
+# can take the place of the other.
 LONGEST_NAME = "%s-00000000-%s-%d-0"
 KUEUE_POD_SETS = 18  # of a JobSet that Kueue takes; each rank is one
 DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
