@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Point, json_text
+from gpuworker.fleet.fleet_report import json_text
 from gpuworker.fleet.formats.page import page as page_of
 from tests.browser.conftest import PHONE, Store
 from tests.helpers.example_fleets import large
@@ -60,15 +58,6 @@ def test_what_three_nodes_have_is_one_row(open_page: OpenPage, store: Store) -> 
     assert "5 nodes: n0, n1, n2 …" in row
     page.locator(SUMMARY).click()
     assert page.locator(".cause tbody tr").count() == 5
-
-
-def test_more_values_than_a_call_takes_arguments_are_shown(open_page: OpenPage, store: Store) -> None:
-    pairs = [f"cuda:{a}→cuda:{b}" for a in range(8) for b in range(8) if a != b]
-    d = store.result.distributions[0]
-    points = [Point(f"n{node}", pair, 100.0 + node % 7) for node in range(4096) for pair in pairs]
-    store.result = replace(store.result, distributions=[replace(d, points=points)])
-    page = open_page("#measure=all")
-    expect(page.locator("svg.histogram")).to_have_attribute("aria-label", re.compile("229376 values"), timeout=60_000)
 
 
 def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: Store) -> None:
@@ -210,28 +199,6 @@ def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> No
     expect(page.locator("#status.FAIL")).to_have_count(0, timeout=30_000)
 
 
-def test_a_cause_leads_to_its_node_and_back(open_page: OpenPage, store: Store) -> None:
-    page = open_page()
-    page.locator(SUMMARY).first.click()
-    page.locator(".cause a").first.click()
-    expect(page.locator("main h1")).to_contain_text(store.result.suspects[0].node)
-    page.locator("main a").first.click()
-    assert len(causes(page)) == 6
-
-
-def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Path) -> None:
-    page = open_page()
-    expect(page.locator("#files a")).to_have_count(3)
-    with page.expect_download() as saved:
-        page.click("text=This page")
-    saved_page = open_page()
-    saved_page.goto(Path(shutil.copy(saved.value.path(), tmp_path / "page.html")).as_uri())
-    assert causes(saved_page) == causes(page)
-    found = {a.inner_text(): a.get_attribute("href") for a in page.locator("#files a").all()}
-    assert set(found) == {"This page", "JSON", "Reports"}
-    assert page.request.get(url + found["JSON"]).json()["verdict"] == "FAIL"
-
-
 def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: OpenPage, store: Store) -> None:
     page = open_page("#certificate=1")
     expect(page.locator("main h1")).to_have_text("GPU acceptance: Not accepted")
@@ -260,19 +227,6 @@ def test_a_node_leads_to_its_report(open_page: OpenPage, store: Store) -> None:
     page = open_page("#" + urlencode({"node": name}))
     href = page.locator("text=The report of this node").get_attribute("href")
     assert parse_qs(urlsplit(href).query) == {"node": [name]}
-
-
-def test_the_search_is_kept_in_every_view(open_page: OpenPage) -> None:
-    page = open_page("#q=node-07&v=FAIL")
-    page.locator(".map a").nth(7).click()
-    page.click("text=‹ all nodes")
-    assert len(causes(page)) == 1, "the search still holds"
-    page.click("text=Measurements")
-    expect(page.locator("main h1")).to_have_text("Measurements")
-    page.fill("#q", "node-05")
-    page.click("#measures")
-    page.click("text=Causes")
-    expect(page.locator(SUMMARY)).to_have_count(6)
 
 
 def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(open_page: OpenPage, store: Store) -> None:

@@ -88,17 +88,6 @@ def test_a_core_at_its_lowest_clock_is_named(simulated):
     assert found.verdict == "WARN" and "numa1 CPU 6 is slow: host_compute" in found.reason
 
 
-def test_every_numa_node_is_measured_with_as_many_cores(simulated, monkeypatch):
-    """The affinity of a pod rarely has equal parts of each."""
-    cores = {0: [0, 1, 2, 3], 1: [4, 5, 6], 2: [8, 9, 10, 11]}
-    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: cores)
-    monkeypatch.setattr(host_info, "memory_nodes", set)
-    found = simulated({4: 0.5, 5: 0.5, 6: 0.5}, {})
-    devices = [each.device for each in found.numbers if each.name == "host_memory"]
-    assert devices == ["numa0", "numa1", "numa2"] and "numa1 is slow: host_memory" in found.reason
-    assert found.facts["measured_on"] == {"numa0": [0, 1, 2], "numa1": [4, 5, 6], "numa2": [8, 9, 10]}
-
-
 def _devices(found, name: str) -> set[str]:
     return {each.device for each in found.numbers if each.name == name}
 

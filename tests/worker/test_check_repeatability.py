@@ -54,12 +54,6 @@ def test_every_single_bit_counts(device, dtype):
     assert fingerprint.digest([values.clone()]) == before
 
 
-def test_order_counts_within_a_row_between_rows_and_between_results():
-    a, b = torch.arange(64).reshape(2, 32), torch.arange(64, 128).reshape(2, 32)
-    digests = [fingerprint.digest(results) for results in ([a, b], [b, a], [a.flip(0), b], [a.flip(1), b])]
-    assert len(set(digests)) == 4
-
-
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_integers_have_the_one_right_result_on_every_machine(device):
     right = fingerprint.expected_integers(128)
@@ -74,10 +68,6 @@ def test_the_sequence_of_float8_repeats():
     exact = a.to(torch.float8_e4m3fn).float() @ b.to(torch.float8_e4m3fn).float().t()
     torch.testing.assert_close(product.float(), exact, rtol=0.01, atol=0.01)
     assert fingerprint.digest([product, sums]) == fingerprint.digest(sequence())
-
-
-def test_integers_stay_exact_at_the_size_that_gpus_get():
-    assert 63 * 63 * repeatability.SIZE["cuda"] < 2**24
 
 
 DEVICE = [torch.device("cuda", i) for i in range(8)]

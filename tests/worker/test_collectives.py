@@ -150,15 +150,3 @@ def dies(context) -> dict:
         os.kill(os.getpid(), signal.SIGKILL)
     sweep.dist.barrier()
     sys.exit("unreachable")
-
-
-def test_a_rank_that_raises_is_quoted(plan):
-    with pytest.raises(local_world.BrokenWorldError, match=r"^rank 2: ValueError: no such dtype$"):
-        local_world.run(plan, raises)
-
-
-def raises(context) -> dict:
-    if context.rank == 2:
-        raise ValueError("no such dtype")
-    time.sleep(30)  # is ended with it
-    return {}

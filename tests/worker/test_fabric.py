@@ -126,12 +126,6 @@ def test_what_changes_while_the_checks_run_is_named(tree, changes, verdict, patt
     assert KINDS[problem.kind].act.verb == TICKET and problem.parts == ["mlx5_0/1"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"counters/port_rcv_data": "9"}, {"counters/symbol_error": "nonsense"}])
-def test_data_and_old_errors_are_no_finding(tree, changes):
-    add_adapter(tree, 0, **{"counters/symbol_error": "70"})
-    assert watched(changes, tree) == []
-
-
 def test_retransmissions_of_a_lossy_ethernet_are_no_finding(tree):
     add_adapter(tree, 0, link_layer="Ethernet")
     assert watched({"hw_counters/out_of_sequence": "7"}, tree) == []

@@ -98,18 +98,6 @@ def slow_links(pairs: list[tuple[int, int]], *problems: tuple[str, str], collect
 ALL = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
 
 
-@pytest.mark.parametrize("missing", [0, 2])
-@pytest.mark.parametrize("verdict", [WARN, FAIL])
-def test_what_all_nvlinks_of_a_node_have_is_one_suspect(missing: int, verdict: str) -> None:
-    """Also if the links of some GPUs are a little better, and with what each GPU says and the slow collectives."""
-    counts = [(verdict, "nvlink-down", f"cuda:{index}: 12 of 18 NVLinks are up") for index in range(GPUS)]
-    fleet = merged(slow_links(ALL[missing:], *counts, collectives="0.72 × 450"))
-    assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
-    (suspect,) = fleet.suspects
-    assert (verdict == WARN) or "12 of 18" in suspect.why
-    assert "all_reduce_busbw" in "".join(suspect.reasons) and "all_reduce_busbw" not in suspect.why
-
-
 def test_the_links_of_a_few_gpus_accuse_these() -> None:
     for bad in ({3}, {3, 5}, {0, 1, 2}):
         fleet = merged(slow_links([pair for pair in ALL if bad & set(pair)], collectives="0.72 × 450"))

@@ -72,11 +72,6 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
         (["good", "--expect-names", "n1", "--expect-nodes", "1"], "omit --expect-nodes"),
         (["good", "--expect-nodes", "0"], "--expect-nodes: 0"),
         (["good", "--gpus", "8"], "--gpus needs --device"),
-        (["good", "--gpus", "0"], "--gpus needs --device"),
-        (["good", "--level", "full"], "--level needs --device"),
-        (["good", "--level", "quick"], "--level needs --device"),
-        (["good", "--check", "compute"], "--check needs --device"),
-        (["good", "--limit", "gemm_bf16=700"], "--limit needs --device"),
         (["good", "--inject", ""], "--inject needs --device"),
         (["good", "--json", "x.json", "--html", "./x.json"], "--json and --html"),
         (["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"], "--limit gemm_bf17"),
@@ -94,12 +89,6 @@ def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
     assert code == 0 and out.startswith("PASS: 2 of ")
     for name, start in {"r.json": '{"verdict":"PASS"', "r.html": "<!DOCTYPE html>"}.items():
         assert (tmp_path / name).read_text().startswith(start)
-
-
-@pytest.mark.parametrize("command", ["merge", "serve", "submit", "await", "world"])
-def test_every_command_has_help(report, command: str) -> None:
-    code, out, _ = report(command, "--help")
-    assert code == 0 and out.startswith(f"usage: accept-report {command}")
 
 
 @pytest.mark.parametrize("limit", ["gemm_bf16=1", "gemm_bf16=nan", "gemm_bf16=1e9", "gemm_bf16=-5"])

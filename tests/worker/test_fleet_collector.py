@@ -172,10 +172,6 @@ def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_
     assert (ready(url), awaited(url)) == (503, 1)
 
 
-def test_await_ends_without_a_collector(capsys) -> None:
-    assert awaited("http://127.0.0.1:1", 0.1) == 3 and "INCOMPLETE" in capsys.readouterr().out
-
-
 def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
     """The exit code of accept-report submit."""
     with pytest.raises(SystemExit) as ended:
@@ -284,17 +280,6 @@ def test_the_number_of_reports_is_bounded(served, monkeypatch) -> None:
     assert [post(url, complete_report(name)) for name in ("n2", "n3", "n2")] == [200, 507, 200]
 
 
-def test_a_restart_writes_nothing_and_a_damaged_file_costs_its_own_report_only(served, monkeypatch) -> None:
-    _, store = served
-    (store.folder / "0.json").write_bytes(b"\x80 damaged")
-    (store.folder / "1.json").mkdir()
-    before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
-    monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("a report was written again"))
-    restarted = ReportStore(store.folder, store.expected)
-    assert [node.node for node in restarted.fleet().nodes] == ["n1"]
-    assert {path: path.stat().st_mtime_ns for path in store.folder.iterdir()} == before
-
-
 def test_a_report_that_starts_in_the_future_hides_no_other(served) -> None:
     url, store = served
     assert post(url, broken_report("n2")) == 200
@@ -339,17 +324,6 @@ def test_a_report_without_the_key_or_of_an_earlier_message_is_refused(signed) ->
             connection.request("POST", "/reports", sent, headers)
             assert connection.getresponse().status == code
     assert [node.node for node in store.fleet().nodes] == ["n1", "n2"]
-
-
-def test_senders_without_the_key_hold_no_place(signed) -> None:
-    """They announce a body and send none, more of them than the collector receives at a time."""
-    url, _ = signed
-    address = urllib.parse.urlsplit(url)
-    with contextlib.ExitStack() as stack:
-        for _ in range(2 * collector.MOST_POSTS):
-            connection = stack.enter_context(socket.create_connection((address.hostname, address.port)))
-            connection.sendall(b"POST /reports HTTP/1.0\r\nContent-Length: 9\r\nX-Nonce: x\r\n\r\n")
-        assert submit.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 5, KEY) == ""
 
 
 def test_posts_that_drip_hold_no_place(served, monkeypatch) -> None:

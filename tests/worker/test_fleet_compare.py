@@ -76,13 +76,6 @@ def test_healthy_fleets_raise_no_alarm() -> None:
         assert fleet_of(*(noise.gauss(100, 1.5) for _ in range((5, 16, 128, 1024)[seed % 4]))).verdict == PASS
 
 
-def test_a_tight_fleet_does_not_flag_noise() -> None:
-    """96 is an outlier by robust z, but only 4 % below the median."""
-    fleet = fleet_of(*[100.0, 100.01, 99.99, 100.02] * 4, 96.0)
-    assert fleet.distributions[0].mad < 0.02
-    assert fleet.verdict == PASS
-
-
 def test_a_wide_fleet_is_not_flooded() -> None:
     """13 % below the median is common with such a spread."""
     assert fleet_of(*(float(speed) for speed in range(85, 116))).verdict == PASS

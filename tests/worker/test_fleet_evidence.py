@@ -16,7 +16,7 @@ from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
-from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Report
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, Report
 from tests.helpers import report_mutations
 from tests.helpers.fleet_reports import REPO, REQUESTED, changed, complete_report
 
@@ -128,32 +128,6 @@ def test_a_fault_in_the_facts_is_found_whatever_the_verdict(fault: str) -> None:
     fleet = fleet_of(report)
     assert fleet.nodes[0].verdict == FAIL
     assert [(s.node, s.device) for s in fleet.suspects] == [("n1", "cuda:1")]
-
-
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        ("gpus", []),
-        ("gpus", None),
-        ("gpus", ["cuda:0"]),
-        ("ports", [{"name": "a/1"}]),
-        ("xids", [{"code": 79}]),
-        ("cuda_error", "no driver"),
-        ("gpus_seen", 1),
-        ("nearest_adapters", {"cuda:0": {}}),
-    ],
-)
-def test_facts_that_prove_nothing_are_no_pass(fact: str, value: object) -> None:
-    report = complete_report("n1")
-    fact_of(report, "environment")[fact] = value
-    assert fleet_of(report).nodes[0].verdict != PASS
-
-
-def test_null_sensors_are_warnings() -> None:
-    report = complete_report("n1")
-    for gpu in fact_of(report, "environment")["gpus"]:
-        gpu |= dict.fromkeys(("ecc_uncorrected", "remap_failed", "pages_pending", "clock_reasons", "temperature_c"))
-    assert fleet_of(report).nodes[0].verdict == WARN
 
 
 def fact_of(report: dict, name: str) -> dict:

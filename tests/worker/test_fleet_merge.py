@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet, natural_sort_key
+from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, Requested
 from tests.helpers.fleet_reports import (
     REQUESTED,
@@ -60,21 +60,6 @@ def test_the_newest_report_of_a_node_counts_and_that_is_said() -> None:
         assert note.startswith("n1: ") and "started 2026-01-05T13:30:00+02:00" in note
 
 
-def test_of_two_runs_that_started_in_one_second_the_worst_report_counts() -> None:
-    good, bad = node_report("n1"), {**failing("n1"), "run_id": "2"}
-    for reports in ([good, bad], [bad, good]):
-        fleet = merged(*reports, expected=Expected(count=1))
-        (note,) = fleet.notes
-        assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1) and "the worst of" in note
-
-
-def test_reports_of_another_run_do_not_count() -> None:
-    fleet = merged(node_report("n1", run_id="2"), node_report("n2"), expected=Expected(count=2, run_id="2"))
-    assert (fleet.verdict, [node.node for node in fleet.nodes]) == (INCOMPLETE, ["n1"])
-    (note,) = fleet.notes
-    assert note.startswith("n2: ") and "run 1" in note and "run 2" in note
-
-
 @pytest.mark.parametrize(
     ("report", "verdict", "reason"),
     [
@@ -86,12 +71,6 @@ def test_a_verdict_needs_evidence_in_the_report(report: dict, verdict: str, reas
     fleet = merged(report)
     assert (fleet.verdict, fleet.nodes[0].verdict) == (verdict, verdict)
     assert reason in fleet.reason
-
-
-def test_nodes_are_sorted_by_their_numbers() -> None:
-    fleet = merged(*(node_report(name) for name in ("n10", "n2", "n1")))
-    assert [node.node for node in fleet.nodes] == ["n1", "n2", "n10"]
-    assert sorted(["a-10-b", "a-9-c", "a", "10", "b"], key=natural_sort_key) == ["10", "a", "a-9-c", "a-10-b", "b"]
 
 
 def test_a_value_that_is_null_is_left_out_of_the_statistics() -> None:

@@ -152,9 +152,3 @@ def test_pods_that_cannot_be_listed_are_a_finding_and_not_the_end(page, monkeypa
     assert any("the pods cannot be listed" in reason for reason in reasons)
     assert any("1 of 3 expected nodes" in reason for reason in reasons), "what is known without the list stays"
     assert acts.CONFIGURE in {suspect.act for suspect in page().suspects}
-
-
-def test_a_complete_fleet_lists_nothing(tmp_path: Path, api) -> None:
-    store = ReportStore(tmp_path / "reports", Expected(1, run_id="1"))
-    store.add(source(complete_report("n1")).report)
-    assert look(store, PodList(SELECTOR, pod_list.ACCOUNT)).verdict == "PASS" and api.queries == []

@@ -115,11 +115,3 @@ def test_a_problem_of_another_origin_is_refused(kind: str, numbers: dict) -> Non
     report = with_problems(complete_report("n1"), "compute", problem("FAIL", kind, "words", **numbers))
     (source,) = from_text("n1", json.dumps(report).encode())
     assert source.report is None and "problems" in source.error
-
-
-@pytest.mark.parametrize(
-    "text", ['{"checks": [], "schema_version": 2, "started": "soon"}', "{}", "{", "[]", "\x00\xff"]
-)
-def test_any_content_of_a_file_is_an_error_and_not_a_crash(text: str) -> None:
-    (source,) = from_text("file", text.encode())
-    assert source.error

@@ -72,13 +72,6 @@ def test_what_the_driver_demands_is_done(action: int, act: str) -> None:
     assert act_of(kind, "environment").verb == act
 
 
-@pytest.mark.parametrize("gpus", [None, 3, [3, None], [{"device": 3, "uuid": []}], {"device": "cuda:0"}])
-def test_a_damaged_list_of_gpus_costs_the_identity_only(gpus: object) -> None:
-    report = with_problems("n1", "memory", (FAIL, "wrong-memory", "cuda:7: memory at byte 0x10 holds 1 (bit 17)"))
-    report["checks"][0]["facts"]["gpus"] = gpus
-    assert parts(merged(report)) == [("n1", "cuda:7", RMA)]
-
-
 # Every kind of fault that is injected, and what to do about it.
 ACTS = {
     REBOOT: ("missing-gpu", "lost-gpu", "xid"),

@@ -15,9 +15,7 @@ from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Requested
 from tests.helpers.fleet_reports import (
     REQUESTED,
     changed,
-    check,
     complete_report,
-    measurement,
     merged,
     node_report,
     problem,
@@ -88,20 +86,6 @@ def test_the_newest_report_of_a_world_counts() -> None:
     other = world_report(RANKS, world_check("correctness"))
     fleet = merged(new, old, other, *map(node_report, RANKS), expected=Expected(2))
     assert (fleet.verdict, len(fleet.worlds)) == (PASS, 2)
-
-
-def test_values_of_worlds_and_nodes_are_not_compared() -> None:
-    values = [measurement(100.0, "", "all_reduce_busbw", "GB/s")]
-    reports = [node_report(f"n{index}") for index in range(4)]
-    for report in reports:
-        report["checks"].append(check("collectives", measurements=values))
-    slow = world_check("collectives", all_reduce_busbw=1.0)
-    fleet = merged(*reports, world_report({"n0": [0, 1], "n1": [2, 3]}, slow), expected=Expected(4))
-    assert [finding for finding in fleet.findings if finding.found_by == "fleet"] == []
-    assert {d.scope: len(d.points) for d in fleet.distributions if d.name == "all_reduce_busbw"} == {
-        "node": 4,
-        "world": 1,
-    }
 
 
 @pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])

@@ -17,7 +17,7 @@ from gpuworker.judgement.report import Problem, Report, Requested
 from hack.gpu import judges, steps
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Result, read
 from hack.paths import REPO
-from tests.helpers.processes import alive, environment, until
+from tests.helpers.processes import alive, until
 
 # A pack of the steps that a test writes, in a process of its own: the runner adopts what a step leaves.
 DRIVER = """
@@ -83,12 +83,6 @@ def test_a_step_that_hangs_ends_at_its_limit_with_all_that_it_started(pack, tmp_
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_what_does_not_fit_the_time_left_is_not_run_and_not_stored(pack):
-    long, short = a_step("long", "print('runs')", seconds=60), a_step("short", "print('runs')", seconds=1)
-    assert list(pack(long, short, seconds=30)) == ["short"]
-    assert set(pack(long, short)) == {"short", "long"}, "it continues where it ended"
-
-
 def test_sigterm_ends_the_running_step(start, tmp_path):
     program = start("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only", "fault-hung-check",
                     PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")  # fmt: skip
@@ -116,39 +110,6 @@ def test_a_slice_of_the_dry_run_ends_with_a_summary_and_continues(start, tmp_pat
     again = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
     assert again.wait() == 0
     assert json.loads((tmp_path / "summary.json").read_text()) == whole, "no step ran again"
-
-
-def test_the_peers_report_their_figures(tmp_path, monkeypatch):
-    import torch
-
-    from hack.gpu import peers
-
-    before = torch.get_float32_matmul_precision()
-    for peer, more in (("gemm", ("--size=64", "--seconds=0.01")), ("gpt", ("--shape=1,16,2", "--length=8"))):
-        arguments = [peer, "--device=cpu", f"--folder={tmp_path}", "--batch=1", "--steps=2", *more]
-        monkeypatch.setattr(sys, "argv", ["peers", *arguments])
-        peers.main()
-        (tmp_path / "log").touch()
-        found = judges.reported(tmp_path, 0)
-        assert found.result == OK and all(figure.value > 0 for figure in found.figures)
-        assert {figure.name for figure in found.figures} <= {"gemm_fp32", "gemm_bf16", "tokens_per_s"}
-    torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["--only", "train-*", "nosuch"], "nosuch"),
-        (["--seconds", "nan"], "nan"),
-        (["--seconds", "-5"], "-5"),
-        (["--gpus", "2"], "--gpus"),
-        (["--out", "/proc/x"], "/proc/x"),
-    ],
-)
-def test_a_pack_that_cannot_start_ends_with_2(words, named):
-    command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", *words]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment(), timeout=60)
-    assert done.returncode == 2 and named in done.stderr and "Traceback" not in done.stderr
 
 
 def test_each_part_fits_seven_minutes_of_one_gpu():
@@ -195,16 +156,3 @@ def test_a_fault_counts_as_found_if_the_verdict_names_it(
     monkeypatch.setattr(judges, "judged_report", lambda folder: judged)
     judge = judges.found("compute", "slow", named)
     assert judge(left(tmp_path, log, dataclasses.asdict(report)), 1).result == result
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "result"),
-    [
-        ('[FATAL] exit_code=70 cause=no-progress reason="…"', 70, OK),
-        ('[FATAL] exit_code=70 cause=collective-timeout reason="…"', 70, NOT_OK),
-        ("[FATAL] exit_code=70 cause=no-progress", -9, NOT_OK),
-        ("Traceback", 70, NOT_OK),
-    ],
-)
-def test_a_launch_must_end_with_code_and_cause(tmp_path, log, code, result):
-    assert judges.ended(70, "no-progress")(left(tmp_path, log), code).result == result

@@ -87,15 +87,6 @@ def test_a_file_is_whole_at_any_moment(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["report.json"]
 
 
-def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
-    path = tmp_path / "report.json"
-    write_json(path, {"verdict": "FAIL"})
-    with pytest.raises(TypeError):
-        write_json(path, {"verdict": object()})
-    assert json.loads(path.read_text()) == {"verdict": "FAIL"}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
-
-
 def test_files_are_json_for_every_reader(tmp_path):
     """NaN and Infinity are not JSON; most readers outside Python refuse the whole file."""
     write_json(tmp_path / "r.json", {"loss": math.nan, "more": [1.5, (math.inf, {"x": -math.inf})]})

@@ -84,7 +84,3 @@ def test_a_clean_run_raises_no_alarm(accept, run):
     report = json.loads(path.read_text())
     assert code == 0, said
     assert report["verdicts"] == {name: "PASS" for name, check in CHECKS.items() if "quick" in check.spec.seconds}
-
-
-def test_there_is_a_fault_for_every_kind_of_check():
-    assert {fault.check for fault in FAULTS} == {*CHECKS, ""}
