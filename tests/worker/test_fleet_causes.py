@@ -33,10 +33,9 @@ def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
 def test_what_the_node_finds_about_the_same_cause_is_no_other_suspect() -> None:
     scaling = "node: weak_scaling 0.7 ratio is below the limit of 0.9 (torchtitan)"
     for limits, part in (({1: 450.0}, "cuda:1"), (dict.fromkeys(range(GPUS), 450.0), "all 8 GPUs")):
-        differ = [problem(WARN, "power-differs", "they differ", "cuda:1")] * (len(limits) == 1)
         slow = problem(FAIL, "limit", scaling, measure="weak_scaling", value=0.7)
         bad = capped(with_problems("n1", "training"), limits)
-        bad["checks"][-1] |= {"verdict": FAIL, "reason": "see problems", "problems": [slow, *differ]}
+        bad["checks"][-1] |= {"verdict": FAIL, "reason": "see problems", "problems": [slow]}
         bad |= {"verdict": FAIL, "reason": "training: see problems"}
         fleet = merged(bad, *(capped(with_problems(f"n{index}", "training"), {}) for index in (2, 3)))
         assert parts(fleet) == [("n1", part, CONFIGURE)]

@@ -297,7 +297,6 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
         "sm_mhz_max": "highest clock",
         "pcie_gen_max": "PCIe generation",
         "pcie_width_max": "PCIe width",
-        "power_limit_w": "power limit",
         "persistence": "persistence mode",
         "vbios": "VBIOS",
         "inforom": "InfoROM",
@@ -313,11 +312,10 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
             groups = "; ".join(
                 f"{value} on {', '.join(devices)}" for value, devices in values.items()
             )
-            kind = "power-differs" if field == "power_limit_w" else "differ"
             text = f"the GPUs differ in {words}: {groups}"
             most = max(values.values(), key=len)
             few = [device for own in values.values() if own is not most for device in own]
             for device in few if len(few) < len(most) else ():
-                evidence.warn(kind, f"{device}: {text}", device)
+                evidence.warn("differ", f"{device}: {text}", device)
             if len(few) >= len(most):
-                evidence.warn(kind, text)
+                evidence.warn("differ", text)

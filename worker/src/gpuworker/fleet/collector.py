@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import ipaddress
 import json
@@ -59,13 +60,15 @@ RESOLVE_S = 60.0  # until the name of a new Service is known
 POST_S = 30.0  # that a report of a few megabytes may take
 
 HTML = "text/html; charset=utf-8"
+# asked for again and again
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
-    "/report.json": (json_text, "application/json"),
+    "/report.json": (functools.lru_cache(maxsize=1)(json_text), "application/json"),
     "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
 }
-KEPT = ("/report.json", "/metrics")  # texts that are asked for again and again
 REPORTS, WORLD = "/reports", "/world"
+# one at a time: a text of thousands of GPUs takes seconds and megabytes
+RENDERING = threading.Lock()
 
 
 class CollectorHandler(ReportHandler):
@@ -95,7 +98,9 @@ class CollectorHandler(ReportHandler):
 
     def get(self, path: str) -> Answer | None:
         if path in FORMATS:
-            return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
+            make, content_type = FORMATS[path]
+            with RENDERING:
+                return 200, make(self.store.fleet()), content_type
         if path == "/":
             return 200, SERVED, HTML
         if path == "/nonce":
@@ -159,22 +164,6 @@ class CollectorHandler(ReportHandler):
             return False
         with self.reading:
             return self.nonces.accept(nonce)
-
-
-RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
-# one at a time: a text of thousands of GPUs takes seconds and megabytes
-RENDERING = threading.Lock()
-
-
-def rendered(fleet: Fleet, path: str) -> str:
-    """The result in the format of a path."""
-    with RENDERING:
-        known = RENDERED.get(path)
-        if known is None or known[0] is not fleet:
-            known = fleet, FORMATS[path][0](fleet)
-        if path in KEPT:
-            RENDERED[path] = known
-        return known[1]
 
 
 def run(args: argparse.Namespace) -> int:

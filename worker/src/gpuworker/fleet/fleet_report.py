@@ -142,7 +142,7 @@ class Coverage:
     gpus_seen: int
 
 
-@dataclass
+@dataclass(eq=False)  # a result is itself: what is made of it is kept
 class Fleet:
     coverage: Coverage
     nodes: list[Node]

@@ -219,8 +219,7 @@ KINDS = {
         Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right."), SLOW
     ),
     # Settings.
-    "power-capped": Kind("its power is capped", POWER, SETTING, SLOWS),  # of one GPU
-    "power-differs": Kind("power limits differ", POWER, SETTING, SLOWS),
+    "power-capped": Kind("its power is capped", POWER, SETTING, SLOWS),
     "clocks-set": Kind("its clocks are set", CLOCKS, SETTING, SLOWS),
     "other-program": Kind("another program uses it", FREE_GPU, SETTING, SLOWS),
     "setting": Kind("a wrong setting", AS_OTHERS),

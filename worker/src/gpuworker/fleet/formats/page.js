@@ -6,7 +6,7 @@
 const POLL_MS = 3000;
 const FEW = 3; // values that are text and no picture
 const MOST = 100; // parts in a row, rows of a table
-const IN_TICKET = 12; // findings
+const IN_TICKET = 6; // findings
 const NAMED = 4; // nodes in a line
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
 const MARKS = { FAIL: "✗", INCOMPLETE: "?", WARN: "!", PASS: "✓", SKIP: "–" };
