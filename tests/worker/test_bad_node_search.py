@@ -27,10 +27,10 @@ def test_64_nodes_all_faults_are_named_and_nothing_else(bad_nodes, bad_links):
 
 
 @pytest.mark.slow
-def test_no_healthy_part_is_accused_in_2000_worlds_of_any_size():
+def test_no_healthy_part_is_accused_in_400_worlds_of_any_size():
     """And everything is named while the bad ones are few: up to a sixth of the nodes, and one link."""
     dice = random.Random(1)
-    for seed in range(2000):
+    for seed in range(400):
         nodes = dice.randint(4, 64)
         fabric = Fabric.draw(nodes, dice.randint(0, min(5, nodes // 6)), dice.randint(0, 1), seed)
         findings, _ = search(nodes, fabric.test)
