@@ -81,7 +81,6 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
                 time.sleep(0.2)
             page = read(f"http://127.0.0.1:{port}/report.json")
             shown = time.monotonic() - last
-            metrics = read(f"http://127.0.0.1:{port}/metrics")
             spent = time.monotonic() - started
             status = Path(f"/proc/{collector.pid}/status").read_text()
             ticks = Path(f"/proc/{collector.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -94,7 +93,6 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         "verdict": fleet["verdict"],
         "page_s_after_last_report": round(shown, 1),
         "data_bytes": len(page.encode()),
-        "metrics_series": sum(not line.startswith("#") for line in metrics.splitlines()),
         "peak_mb": int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024,
         "cores": round(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") / spent, 2),
     }

@@ -1,6 +1,5 @@
 """The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy one."""
 
-import re
 import time
 
 import pytest
@@ -60,13 +59,6 @@ def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device
             broken.out[row, column] = wrong
             (words,) = [words for words in broken.errors() if "row" in words]
             assert words == f"row {row} and column {column} are wrong", wrong
-
-
-@pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
-def test_results_that_are_all_a_little_wrong_are_found(device, kind):
-    broken = made(kind, device)
-    broken.out = broken.out * 1.1
-    assert re.search(r"\d+ of 4096 sampled products are wrong", "; ".join(broken.errors()))
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)

@@ -32,18 +32,6 @@ def test_one_cpu_of_each_core_is_used_by_numa_node(tmp_path):
     assert host_info.cores_by_numa_node({0, 4}, tmp_path / "none") == {0: [0, 4]}
 
 
-@pytest.mark.parametrize(
-    ("nodes", "groups"),
-    [
-        ({0: [0, 1], 1: [2, 3]}, {"numa0": [0, 1], "numa1": [2, 3]}),
-        ({0: [0, 1, 2]}, {"numa0/0": [0], "numa0/1": [1]}),
-        ({0: [7]}, {"numa0/0": [7], "numa0/1": [7]}),
-    ],
-)
-def test_a_host_is_compared_with_itself(nodes, groups):
-    assert host.halves(nodes) == groups
-
-
 @pytest.fixture
 def simulated(monkeypatch):
     """A GPU node of two sockets with four cores each; `speed` of a core in copies and in SHA-256."""

@@ -8,7 +8,7 @@ import pytest
 
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
-from tests.helpers.fleet_reports import H100, measurement, merged, node_report
+from tests.helpers.fleet_reports import measurement, merged, node_report
 
 
 def found(fleet: Fleet, by: str) -> dict[tuple[str, str], str]:
@@ -96,23 +96,6 @@ def test_a_link_is_compared_with_the_same_link_of_other_nodes() -> None:
             speeds["cuda:1→cuda:2"] = 25.0
         report["checks"][1]["measurements"] = [measurement(value, pair, "link") for pair, value in speeds.items()]
     assert found(merged(*reports), "fleet") == {("n4", "cuda:1→cuda:2"): FAIL}
-
-
-def test_a_measure_without_limit_is_shown_and_not_compared() -> None:
-    reports = [node_report(f"n{index}") for index in range(6)]
-    for index, report in enumerate(reports):
-        report["checks"][1]["measurements"] = [
-            measurement(90.0 if index == 4 else 50.0, "", "heat", "°C", judged=False)
-        ]
-    fleet = merged(*reports)
-    assert (fleet.verdict, len(fleet.distributions[0].points)) == (PASS, 6)
-
-
-def test_different_software_without_a_majority_is_a_note() -> None:
-    two = [node_report("n1"), node_report("n2", facts={"gpu_models": [H100] * 2, "driver": "1", "torch": "2.9"})]
-    fleet = merged(*two)
-    (note,) = fleet.notes
-    assert fleet.verdict == PASS and note.endswith("driver: 570.86 on 1, 1 on 1")
 
 
 def test_speeds_of_a_rehearsal_are_not_compared() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from gpuworker.accept import registry
@@ -72,14 +70,3 @@ def test_what_is_far_above_the_noise_is_an_outlier(
 ) -> None:
     fleet = merged(*reports_of(check_name, number, [usual] * 15 + [other]))
     assert [(finding.node, finding.verdict) for finding in fleet.findings] == [("n15", verdict)]
-
-
-def test_every_number_whose_noise_is_not_a_share_of_it_declares_its_noise() -> None:
-    """The noise of a rate is a share of it. A time, an error, a count or a ratio has noise that does not shrink."""
-    without = {number for (_, number), m in MEASURES.items() if m.better == "lower" or not m.unit.endswith("/s")}
-    assert without and {number for (_, number), m in MEASURES.items() if m.noise > 0} == without
-    assert all(m.noise < math.inf or m.limit or check_name in JUDGED_OTHERWISE
-               for (check_name, _), m in MEASURES.items())  # fmt: skip
-
-
-JUDGED_OTHERWISE = ("memory", "repeatability")  # by `problems` of the check

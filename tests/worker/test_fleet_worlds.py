@@ -74,12 +74,6 @@ def test_a_finding_is_at_the_parts_that_it_names(parts: list[str], places: list[
     assert fleet.verdict == FAIL
 
 
-def test_a_world_does_not_stand_for_the_report_of_a_node() -> None:
-    fleet = fleet_with(nodes=("n1",))
-    assert (fleet.verdict, fleet.coverage.nodes_reported) == (INCOMPLETE, 1)
-    assert merged(world_report(RANKS, world_check("correctness")), expected=Expected()).verdict == INCOMPLETE
-
-
 def test_the_newest_report_of_a_world_counts() -> None:
     old = world_report(RANKS, stragglers((FAIL, SLOW, "rank 3")))
     new = world_report(RANKS, stragglers(), started="2026-01-05T12:00:00+00:00")

@@ -84,12 +84,6 @@ def test_a_lost_gpu_keeps_its_place(driver):
     assert [gpu.lost for gpu in gpus] == ["", "GPU is lost"]
 
 
-def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
-    driver({}, loaded=False)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert gpu_inventory.inventory() == ("", [])
-
-
 def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
     smi(
         "cat <<'END'\n"

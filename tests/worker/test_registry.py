@@ -39,12 +39,6 @@ def test_a_file_is_a_check(add):
     assert found["disk"].measure(check_spec.Plan("cpu", 0)).facts == {"rpm": 7200}
 
 
-def test_checks_that_others_depend_on_run_first():
-    tags = [check.spec.tag for check in registry.node_checks().values()]
-    assert len(tags) > 3 and tags[0] == "ENV"
-    assert tags == sorted(tags, key=check_spec.TAGS.index)
-
-
 def test_every_check_is_complete():
     owners = dict.fromkeys(fault_injection.RUNNER_FAULTS, "the runner")
     for name, check in registry.load().items():
