@@ -85,8 +85,7 @@ upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR
 
 fuzz: ## Fuzz jobgen for SECONDS (60), then as long what the worker reads from other pods and programs
 	@python3 -m hack.deps.venv dev fuzz
-	@PYTHONPATH=generator/src $(PYTHON) -m tests.fuzz $(or $(SECONDS),60)
-	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -q -s --timeout 0 tests/fuzz/test_worker_fuzz.py
+	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON) -m pytest -q -s --timeout 0 -k coverage tests/fuzz
 
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
 	@python3 -m hack.preflight
@@ -102,8 +101,8 @@ test-schemas: ## Every scenario against the schemas of each Kubernetes since the
 	@python3 -m hack.deps.venv dev
 	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.34.5 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
-bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
-	@python3 -m hack.deps.venv dev skypilot
+bench: ## jobgen against its imports and SkyPilot's loader; ddp-launch's start against torchrun's, and its restarts
+	@python3 -m hack.deps.venv dev torch skypilot
 	@$(PYTHON) -m tests.bench
 
 scale: ## Groups of up to 1,000 ranks on nodes simulated by KWOK, compared with bare pods

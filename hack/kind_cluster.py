@@ -40,20 +40,6 @@ def cpu_base() -> str:
     ])  # fmt: skip
 
 
-def track_image(worker: str) -> str:
-    """Dockerfile of the worker image with the clients and servers of experiment trackers."""
-    return "\n".join([
-        f"FROM {worker}",
-        "USER 0",
-        "COPY track.txt /tmp/",
-        "RUN python3 -m pip install --no-cache-dir --no-deps --require-hashes --target /opt/track"
-        " --requirement /tmp/track.txt",
-        "ENV PYTHONPATH=/opt/track",
-        "USER 65532:65532",
-        "",
-    ])  # fmt: skip
-
-
 class KindCluster:
     """`runtime`: docker or podman; `run`: the function that runs a command, as hack.paths.run."""
 
@@ -91,31 +77,22 @@ class KindCluster:
         READY.unlink(missing_ok=True)
         self.kind("delete", "cluster", "--name", NAME)
 
-    def build(self, tag: str, dockerfile: str, context: Path) -> None:
-        self.run(self.runtime, "build", "--tag", tag, "--file", "-", context, input=dockerfile)
-
-    def images(self, tests: bool) -> list[str]:
-        """Build the worker image and, for tests, the image with trackers; return their tags."""
-        worker, track = images.worker_tag(), images.track_tag()
+    def image(self) -> str:
+        """Build the worker image, copy it onto every node and return its tag."""
+        worker = images.worker_tag()
         base = f"localhost/gpu-worker-base:{images.digest(cpu_base(), images.BASE_LIBRARIES)}"
         with step(f"image {worker}"):
-            self.build(base, cpu_base(), images.BASE_LIBRARIES.parent)
+            context = images.BASE_LIBRARIES.parent
+            self.run(self.runtime, "build", "--tag", base, "--file", "-", context, input=cpu_base())
             self.run(self.runtime, "build", "--build-arg", f"BASE_IMAGE={base}", "--tag", worker, REPO / "worker")
-        if not tests:
-            return [worker]
-        with step(f"image {track}"):
-            self.build(track, track_image(worker), REPO / "requirements")
-        return [worker, track]
-
-    def load(self, tags: list[str]) -> None:
-        """Copy images onto every node, through an archive: `kind load docker-image` needs Docker."""
+        # Through an archive: `kind load docker-image` needs Docker.
         archive = CACHE / "kind" / "image.tar"
-        for tag in tags:
-            with step(f"loading {tag} onto every node"):
-                archive.unlink(missing_ok=True)
-                self.run(self.runtime, "save", "--output", archive, tag)
-                self.kind("load", "image-archive", archive, "--name", NAME)
         archive.unlink(missing_ok=True)
+        with step(f"loading {worker} onto every node"):
+            self.run(self.runtime, "save", "--output", archive, worker)
+            self.kind("load", "image-archive", archive, "--name", NAME)
+        archive.unlink(missing_ok=True)
+        return worker
 
 
 def needed(runtime: str | None) -> KindCluster:

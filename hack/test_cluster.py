@@ -51,10 +51,7 @@ def existing(tests: bool) -> dict[str, str]:
 def kind(tests: bool) -> dict[str, str]:
     cluster = kind_cluster.needed(container_runtime())
     cluster.up()
-    tags = cluster.images(tests)
-    cluster.load(tags)
-    names = dict(zip(("WORKER_IMAGE", "TRACK_IMAGE"), tags, strict=False))
-    return {**PULLED, **names, "KUBECONFIG": str(KIND_KUBECONFIG)}
+    return {**PULLED, "WORKER_IMAGE": cluster.image(), "KUBECONFIG": str(KIND_KUBECONFIG)}
 
 
 def local(tests: bool) -> dict[str, str]:
@@ -63,13 +60,11 @@ def local(tests: bool) -> dict[str, str]:
     if tests:
         archives |= {images.SHELL_IMAGE: images.shell(), images.ETCD_IMAGE: images.etcd()}
         archives |= {images.torch_tag(): images.torch(), images.PYTHON_IMAGE: images.python()}
-        archives[images.track_tag()] = images.track()
     for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
             with step(f"loading {tag} onto every node"):
                 local_cluster("load", str(archive))
-    names = {"WORKER_IMAGE": images.worker_tag(), "TRACK_IMAGE": images.track_tag()}
-    names |= {"SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
+    names = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
     names |= {"TORCH_IMAGE": images.torch_tag(), "PYTHON_IMAGE": images.PYTHON_IMAGE}
     return {**names, "KUBECONFIG": str(LOCAL_KUBECONFIG)}
 

@@ -13,7 +13,6 @@ from hack.paths import CACHE, REPO, built_once, remove, run, step, unmount_below
 WORKER_IMAGE = "localhost/gpu-worker"
 SHELL_IMAGE = "localhost/busybox:1"
 ETCD_IMAGE = "localhost/etcd:1"
-TRACK_IMAGE = "localhost/gpu-worker-track"
 PYTHON_IMAGE = "localhost/python:1"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
@@ -164,31 +163,6 @@ def worker() -> Path:
             buildah("push", tag, f"docker-archive:{scratch}:{tag}")
             buildah("rmi", tag)  # only the archive is kept
         for old in archive.parent.glob("gpu-worker-*.tar"):
-            if old != archive:
-                old.unlink()
-    return archive
-
-
-def track_tag() -> str:
-    return f"{TRACK_IMAGE}:{digest(worker_tag(), REPO / 'requirements/track.txt')}"
-
-
-def track() -> Path:
-    """Archive of the worker image with the experiment trackers' clients and servers, for the tests with pods."""
-    tag = track_tag()
-    archive = CACHE / "images" / f"track-{tag.rpartition(':')[2]}.tar"
-    if not archive.exists():
-        with step(f"image {tag}"), built_once(archive) as scratch:
-            folder = CACHE / "images" / "track"  # a killed build may have left it
-            remove(folder)
-            wheels(REPO / "requirements/track.txt", folder)
-            container = buildah("from", f"docker-archive:{worker()}")
-            buildah("copy", container, folder, "/opt/track")
-            # First on the path: some of Debian's packages are older than the clients require.
-            buildah("config", "--env", "PYTHONPATH=/opt/track", container)
-            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{tag}")
-            remove(folder)
-        for old in archive.parent.glob("track-*.tar"):
             if old != archive:
                 old.unlink()
     return archive

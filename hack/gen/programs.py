@@ -15,7 +15,7 @@ from hack.paths import REPO
 
 SOURCES = REPO / "worker/src"
 START = REPO / "worker/start.py"
-HOOK = SOURCES / "gpuworker/launch/python_hook.py"
+HOOK = SOURCES / "gpuworker/group/torchrun_hook.py"
 CHARTS = {
     "ddp-run": ("ddp-launch", "ddp-tests", "train", "train-framework"),
     "gpu-accept": ("accept-node", "accept-report", "ddp-tests"),

@@ -25,7 +25,7 @@ from hack.paths import CACHE, REPO, ToolError, main
 
 sys.path.insert(0, str(REPO / "worker" / "src"))
 
-from gpuworker.launch import gpus as driver
+from gpuworker.runtime import machine
 from hack.gpu import runner, step, steps, summary
 
 SOURCES = (REPO, REPO / "worker" / "src")
@@ -36,7 +36,7 @@ def entry() -> None:
     args = parser.parse_args()
     gpus = 0
     if args.device == "cuda":
-        names, problem = driver.visible()
+        names, problem = machine.visible_gpus()
         gpus = args.gpus or len(names or ())
         if not gpus:
             parser.error(f"no GPU is visible{f': {problem}' if problem else ''}; use --device cpu for a dry run")

@@ -1,4 +1,4 @@
-"""Benchmark of jobgen, as ratios of commands that run in turn: python -m tests.bench [ROUNDS]."""
+"""Benchmarks as ratios of commands that run in turn: python -m tests.bench [ROUNDS] [jobgen] [launch]."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from hack.deps.venv import SKYPILOT
 from hack.paths import REPO, ToolError, main
+from tests.bench import launch
+from tests.bench.launch import met
 
-RL = REPO / "tests" / "bench" / "rl.yaml"
 SIZES = (10, 100, 1_000, 10_000)
 TASK = """---
 name: task-{number}
@@ -63,16 +64,23 @@ def medians(commands: dict, rounds: int, home: Path) -> dict:
     return {name: Run(*map(statistics.median, zip(*each, strict=True))) for name, each in runs.items()}
 
 
+def group(size: int, home: Path) -> Path:
+    file = home / f"{size}.yaml"
+    file.write_text("name: rl\nexecution: parallel\n" + "".join(TASK.format(number=n) for n in range(size)))
+    return file
+
+
 def cold(rounds: int, home: Path) -> None:
-    load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(RL)!r})"
+    small = group(4, home)
+    load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(small)!r})"
     commands = {
-        "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", RL],
+        "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", small],
         "python -c 'import yaml, jsonschema, click'": [sys.executable, "-c", "import yaml, jsonschema, click"],
         "python -c ''": [sys.executable, "-c", ""],
         "SkyPilot's loader": [SKYPILOT / "bin" / "python", "-c", load],
     }
     found = medians(commands, rounds, home)
-    print(f"The seven-pod group {RL.relative_to(REPO)}; medians of {rounds} cold runs that took turns.\n")
+    print(f"A group of four tasks with two nodes each; medians of {rounds} cold runs that took turns.\n")
     print("| command | seconds | seconds of CPU | MB |")
     print("|---|---|---|---|")
     for name, each in found.items():
@@ -85,11 +93,7 @@ def cold(rounds: int, home: Path) -> None:
 
 
 def curve(rounds: int, home: Path) -> None:
-    commands = {}
-    for size in SIZES:
-        file = home / f"{size}.yaml"
-        file.write_text("name: rl\nexecution: parallel\n" + "".join(TASK.format(number=n) for n in range(size)))
-        commands[size] = [sys.executable, "-m", "jobgen", "to-values", file]
+    commands = {size: [sys.executable, "-m", "jobgen", "to-values", group(size, home)] for size in SIZES}
     runs = medians(commands, rounds, home)
     print(f"\nGroups of growing size; medians of {rounds} cold runs that took turns.\n")
     print("| tasks | seconds | seconds of CPU | ms of CPU for each further task | MB |")
@@ -104,15 +108,15 @@ def curve(rounds: int, home: Path) -> None:
     print(f"A task of 10,000 costs {growth:.2f} × a task of 1,000; at most 1.3: {met(growth <= 1.3)}")
 
 
-def met(goal: bool) -> str:
-    return "met" if goal else "MISSED"
-
-
 def entry() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 11
+    words = sys.argv[1:]
+    rounds = int(words.pop(0)) if words and words[0].isdecimal() else 11
     with tempfile.TemporaryDirectory() as home:
-        cold(rounds, Path(home))
-        curve(max(3, rounds // 2), Path(home))
+        if "jobgen" in words or not words:
+            cold(rounds, Path(home))
+            curve(max(3, rounds // 2), Path(home))
+        if "launch" in words or not words:
+            launch.measure(max(3, rounds // 2), Path(home))
 
 
 if __name__ == "__main__":

@@ -51,15 +51,6 @@ def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPa
     assert len(squares(page)) == 17
 
 
-def test_what_three_nodes_have_is_one_row(open_page: OpenPage, store: Store) -> None:
-    store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
-    page = open_page()
-    (row,) = causes(page)
-    assert "5 nodes: n0, n1, n2 …" in row
-    page.locator(SUMMARY).click()
-    assert page.locator(".cause tbody tr").count() == 5
-
-
 def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: Store) -> None:
     page = open_page()
     worst = store.result.suspects[0]
@@ -87,18 +78,6 @@ def test_a_measurement_shows_the_worst_first(open_page: OpenPage) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("node-07")
     page.locator("svg.histogram a").first.click()
     expect(page.locator("main h1")).to_contain_text("node-07")
-
-
-def test_a_saved_page_works_from_disk(open_page: OpenPage, store: Store, tmp_path: Path) -> None:
-    """It has its data, loads nothing, and its policy lets nothing else run."""
-    file = tmp_path / "page.html"
-    file.write_text(page_of(store.result))
-    page = open_page()
-    served = causes(page)
-    page.goto(file.as_uri())
-    assert causes(page) == served
-    expect(page.locator("#files")).to_be_hidden()
-    assert page.evaluate("document.querySelector('meta[http-equiv]').content").count("unsafe") == 0
 
 
 TAGS = (
@@ -153,17 +132,6 @@ def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Stor
             assert view.get("node", text) in shown, view
 
 
-@pytest.mark.parametrize("path", ["", "#certificate=1"])
-def test_long_names_fit_on_paper(path: str, open_page: OpenPage, store: Store) -> None:
-    names = [f"{letter * 200}.example.com" for letter in "ab"]
-    store.result = merged(*map(node_report, names), expected=Expected(3, names=[*names, "c" * 200]))
-    page = open_page(path, viewport={"width": 700, "height": 990})  # A4 without its margins
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 700
-    assert page.evaluate("[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)")
-
-
 def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, store: Store) -> None:
     store.result = merged(node_report("n1"))
     page = open_page("#q=n2")
@@ -199,6 +167,22 @@ def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> No
     expect(page.locator("#status.FAIL")).to_have_count(0, timeout=30_000)
 
 
+def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Path) -> None:
+    page = open_page()
+    expect(page.locator("#files a")).to_have_count(3)
+    with page.expect_download() as saved:
+        page.click("text=This page")
+    saved_page = open_page()
+    saved_page.goto(Path(shutil.copy(saved.value.path(), tmp_path / "page.html")).as_uri())
+    assert causes(saved_page) == causes(page)
+    expect(saved_page.locator("#files")).to_be_hidden()
+    policy = saved_page.evaluate("document.querySelector('meta[http-equiv]').content")
+    assert policy and "unsafe" not in policy, "it has its data, and nothing else may run"
+    found = {a.inner_text(): a.get_attribute("href") for a in page.locator("#files a").all()}
+    assert set(found) == {"This page", "JSON", "Reports"}
+    assert page.request.get(url + found["JSON"]).json()["verdict"] == "FAIL"
+
+
 def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: OpenPage, store: Store) -> None:
     page = open_page("#certificate=1")
     expect(page.locator("main h1")).to_have_text("GPU acceptance: Not accepted")
@@ -213,7 +197,10 @@ def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: O
 def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:
     store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    (row,) = causes(page)
+    assert "5 nodes: n0, n1, n2 …" in row
     page.locator(SUMMARY).click()
+    assert page.locator(".cause tbody tr").count() == 5
     assert page.locator(".body pre").first.text_content() == "kubectl cordon n0 n1 n2 n3 n4"
     page.click("#ticket")
     expect(page.locator(".tools + div button")).to_have_text("Copied")
@@ -252,13 +239,14 @@ def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: Op
         summary.click()
     found = Axe().run(page).response["violations"]
     assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
 
 
 LONG = "n" * 200
 
 
 @pytest.mark.parametrize("path", ["", f"#node={LONG}", f"#measure={LONG}/gemm", "#certificate=1"])
-def test_a_phone_scrolls_in_one_direction_whatever_the_names(path: str, open_page: OpenPage, store: Store) -> None:
+def test_long_names_fit_on_a_phone_and_on_paper(path: str, open_page: OpenPage, store: Store) -> None:
     report = failing(LONG, f"cuda:1: {LONG} is wrong")
     report["checks"][1]["name"] = LONG
     report |= dict.fromkeys(("pod", "run_id", "level", "injected"), LONG)
@@ -271,6 +259,10 @@ def test_a_phone_scrolls_in_one_direction_whatever_the_names(path: str, open_pag
     for summary in page.locator(SUMMARY).all():
         summary.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.set_viewport_size({"width": 700, "height": 990})  # A4 without its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert page.evaluate("[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)")
 
 
 def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:

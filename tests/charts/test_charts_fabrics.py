@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 
 import pytest
 import yaml
 
 from hack.deps import kubernetes_schemas
-from tests.helpers.object_rules import violations
 from tests.helpers.rendering import REPO, objects, template
 
 FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
-# Resource of a pod's device -> how many, for fabrics that a device plugin gives to pods.
-DEVICES = {
-    "infiniband": {"rdma/hca_shared_devices_a": 1},
-    "sriov": {"nvidia.com/mlnxnics": 1},
-    "efa": {"vpc.amazonaws.com/efa": 32, "hugepages-2Mi": "5120Mi"},
-}
 SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
 
 
-def rendered(fabric: str) -> str:
-    done = template("helm", "ddp-run", FABRICS[fabric].read_bytes())
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
-
 @pytest.fixture(scope="module")
-def renders() -> dict[str, str]:
-    return {fabric: rendered(fabric) for fabric in FABRICS}
+def renders():
+    done = {fabric: template("helm", "ddp-run", path.read_bytes()) for fabric, path in FABRICS.items()}
+    assert {each.returncode for each in done.values()} == {0}, done
+    return {fabric: each.stdout.decode() for fabric, each in done.items()}
 
 
 def pod(text: str) -> dict:
@@ -38,15 +26,14 @@ def pod(text: str) -> dict:
     return job["spec"]["template"]
 
 
-def test_every_fabric_renders_what_kubernetes_accepts(renders: dict[str, str]) -> None:
+def test_every_fabric_renders_what_kubernetes_accepts(renders) -> None:
     location = f"-schema-location={kubernetes_schemas.location()}"
     command = ["kubeconform", "-strict", "-skip=ComputeDomain", location, "-"]  # of a driver
     done = subprocess.run(command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [each for text in renders.values() for item in objects(text) for each in violations(item)] == []
 
 
-def test_memory_can_be_locked_where_the_fabric_needs_it(renders: dict[str, str]) -> None:
+def test_memory_can_be_locked_where_the_fabric_needs_it(renders) -> None:
     """Linux gives an added capability to a program of user 0 only."""
     for fabric, text in renders.items():
         spec = pod(text)["spec"]
@@ -55,7 +42,7 @@ def test_memory_can_be_locked_where_the_fabric_needs_it(renders: dict[str, str])
             assert "add" not in user.get("capabilities", {}) or user["runAsUser"] == 0, fabric
 
 
-def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders: dict[str, str]) -> None:
+def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders) -> None:
     for fabric, name in SIDECARS.items():
         template = pod(renders[fabric])
         (daemon,) = [each for each in template["spec"]["initContainers"] if each["name"] == name]
@@ -64,7 +51,7 @@ def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders: dict[str,
         assert {"path": "/dev/nvidiactl"} in devices
 
 
-def test_networks_of_a_pod_are_json(renders: dict[str, str]) -> None:
+def test_networks_of_a_pod_are_json(renders) -> None:
     for fabric in ("gke-tcpx", "gke-tcpxo", "gke-rdma", "gke-gb200"):
         annotations = pod(renders[fabric])["metadata"]["annotations"]
         networks = yaml.safe_load(annotations["networking.gke.io/interfaces"])
@@ -72,7 +59,7 @@ def test_networks_of_a_pod_are_json(renders: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("fabric", ["compute-domain", "gke-gb200"])
-def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders: dict[str, str], fabric: str) -> None:
+def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders, fabric: str) -> None:
     (domain,) = [item for item in objects(renders[fabric]) if item["kind"] == "ComputeDomain"]
     spec = pod(renders[fabric])["spec"]
     (claim,) = spec["resourceClaims"]
@@ -89,18 +76,3 @@ def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
             terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
             keys = [term["topologyKey"] for term in terms]
             assert keys == (wanted if "ComputeDomain" in path.read_text() else []), fabric
-
-
-def test_a_file_with_a_claim_names_the_kubernetes_that_it_needs() -> None:
-    page = (REPO / "docs/clusters.md").read_text()
-    for path in FABRICS.values():
-        if "resourceClaims" in path.read_text():
-            (needed,) = re.findall(r"# Needs (Kubernetes 1\.\d+), or (1\.\d+) with", path.read_text())
-            assert all(each in page for each in needed), path.name
-
-
-def test_the_page_names_every_fabric_and_each_has_a_source() -> None:
-    page = (REPO / "docs/clusters.md").read_text()
-    for fabric, path in FABRICS.items():
-        assert f"(../values-examples/fabrics/{fabric}.yaml)" in page
-        assert "# Source: " in path.read_text(), fabric

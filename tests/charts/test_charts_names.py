@@ -14,102 +14,97 @@ from tests.helpers.rendering import REPO, objects, template
 
 pytestmark = pytest.mark.slow
 
-GROUP = {
-    "schemaVersion": 1,
-    "name": "rl",
-    "secretName": "s",
-    "files": {"code": {"train.py": {"text": "a"}}},
-    "tasks": {
-        "buffer": {"run": "true", "podTemplate": {"spec": {"containers": [{"readinessProbe": {"exec": {}}}]}}},
-        "trainer": {
-            "accelerator": {"types": ["H100"], "count": 8},
-            "numNodes": 2,
-            "run": "torchrun train.py",
-            "env": {"EPOCHS": "3"},
-            "secrets": ["TOKEN"],
-        },
-    },
-}
+GROUP = yaml.safe_load("""
+schemaVersion: 1
+name: rl
+secretName: s
+files: {code: {train.py: {text: a}}}
+tasks: {buffer: {run: 'true', podTemplate: {spec: {containers: [{readinessProbe: {exec: {}}}]}}},
+  trainer: {accelerator: {types: [H100], count: 8}, numNodes: 2, run: torchrun train.py,
+  env: {EPOCHS: '3'}, secrets: [TOKEN]}}
+""")
 BASE = {
     "jobset": ("job-group", GROUP),
     "jobs": ("job-group", {**GROUP, "workload": "jobs"}),
     "ddp-run": ("ddp-run", {"nodes": 2}),
     "gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2}),
 }
-ANOTHER_GROUP = [
-    'tasks.trainer.run="torchrun other.py"',
-    'tasks.trainer.setup="pip install x"',
-    'tasks.trainer.env.EPOCHS="4"',
-    "tasks.trainer.numNodes=3",
-    'tasks.trainer.image="registry.example.com/other:1"',
-    'tasks.trainer.accelerator={"types": ["H100"], "count": 1}',
-    'gpuResourceName="example.com/gpu"',
-    'tasks.trainer.secrets=["OTHER"]',
-    'tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]',
-    'tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]',
-    'tasks.trainer.workdir={"files": "code"}',
-    'tasks.trainer.workdir={"git": {"url": "https://example.com/x.git"}}',
-    "tasks.trainer.terminationDelaySeconds=5",
-    'tasks.trainer.dependsOn={"buffer": "ready"}',
-    'tasks.trainer.podTemplate={"metadata": {"labels": {"team": "a"}}}',
-    'tasks.buffer.recovery={"maxRestartsOnErrors": 1}',
-    'files.code={"train.py": {"text": "b"}}',
-    'files.code={"train.py": {"base64": "AA=="}}',
-    'files.code={"train.py": {"text": "a", "executable": true}, "x": {"text": ""}}',
-    'runId="again"',
-    'secretName="other"',
-    'primaryTasks=["trainer"]',
-    'onFailure="continue"',
-    'agent.resources={"requests": {"cpu": 1}}',
-    'image.pullPolicy="Always"',
-    'imagePullSecrets=[{"name": "registry"}]',
-    'nodeSelector={"a": "b"}',
-    'tolerations=[{"operator": "Exists"}]',
-    "terminationGracePeriodSeconds=15",
-    "containerSecurityContext.readOnlyRootFilesystem=true",
-    'tasks.trainer.resources.requests={"cpu": 1}',
-    'tasks.evaluator.run="true"',
-    'image.tag="2"',
-    "timeouts.joinSeconds=5",
-    'placement.topologyKey="topology.kubernetes.io/zone"',
-    "podSecurityContext.runAsUser=1000",
-    'sharedMemory.sizeLimit="2Gi"',
-    'clusterDomain="cluster.example"',
-]
-ANOTHER_RUN = ["nodes=3", "gpusPerNode=1", 'program.args=["train.py"]', 'env.EPOCHS="4"', "rendezvous.port=29501"]
-CHANGES = [
-    *(("jobset", change) for change in ANOTHER_GROUP),
-    *(("jobs", change) for change in ANOTHER_GROUP),
-    *((base, "interConnection=false") for base in ("jobset", "jobs")),
-    ("jobset", 'tasks.trainer.recovery={"recoverOnExitCodes": [29]}'),
-    ("jobset", 'tasks.trainer.recovery={"maxRestartsOnErrors": 1}'),
-    *((base, 'kueue.queueName="team-a"') for base in ("jobset", "jobs", "ddp-run")),  # which Kueue lets nobody change
-    ("jobset", "activeDeadlineSeconds=5"),
-    ("ddp-run", 'placement.topologyKey="topology.kubernetes.io/zone"'),
-    ("ddp-run", 'podTemplate.spec.runtimeClassName="nvidia"'),
-    *(("ddp-run", change) for change in ANOTHER_RUN),
-]
-SAME = [
-    ("jobset", 'accelerators.types.OTHER={"label": ["x"]}'),  # of a GPU that no task asks for
-    ("ddp-run", "procsPerNode=1"),  # as it is
-    ("ddp-run", "volumes.models.readOnly=false"),  # of no claim
-    ("ddp-run", 'commonAnnotations={"a": "b"}'),
-    ("ddp-run", 'image.digest=""'),  # as before
-    ("ddp-run", "networkPolicy.enabled=false"),
-    ("ddp-run", "ttlSecondsAfterFinished=5"),
-    *((base, "ttlSecondsAfterFinished=5") for base in ("jobset", "jobs")),
-    *((base, "activeDeadlineSeconds=5") for base in ("jobs", "ddp-run")),  # which Kubernetes changes in place
-    *((base, 'helperImage.tag="x"') for base in ("jobset", "jobs")),
-    ("ddp-run", 'rendezvous.etcd.image="registry.example.com/etcd:1"'),
-    ("ddp-run", 'image.tag="0.1.0"'),  # as it is
-    *(
-        ("ddp-run", f"{path}={value}")
-        for path, value in (
-            ("gpuResourceName", '"a/b"'),
-            ("authentication.secretKey", '"x"'),
-        )
-    ),
-]
+
+
+def of_bases(table: str) -> list[tuple[str, str]]:
+    """Base and change of each line, which begins with the bases to which the change is applied."""
+    rows = [line.partition(": ") for line in table.splitlines() if not line.startswith("#")]
+    return [(base, change) for bases, _, change in rows for base in bases.split()]
+
+
+CHANGES = of_bases("""\
+jobset jobs: tasks.trainer.run="torchrun other.py"
+jobset jobs: tasks.trainer.setup="pip install x"
+jobset jobs: tasks.trainer.env.EPOCHS="4"
+jobset jobs: tasks.trainer.numNodes=3
+jobset jobs: tasks.trainer.image="registry.example.com/other:1"
+jobset jobs: tasks.trainer.accelerator={"types": ["H100"], "count": 1}
+jobset jobs: gpuResourceName="example.com/gpu"
+jobset jobs: tasks.trainer.secrets=["OTHER"]
+jobset jobs: tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]
+jobset jobs: tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]
+jobset jobs: tasks.trainer.workdir={"files": "code"}
+jobset jobs: tasks.trainer.workdir={"git": {"url": "https://example.com/x.git"}}
+jobset jobs: tasks.trainer.terminationDelaySeconds=5
+jobset jobs: tasks.trainer.dependsOn={"buffer": "ready"}
+jobset jobs: tasks.trainer.podTemplate={"metadata": {"labels": {"team": "a"}}}
+jobset jobs: tasks.buffer.recovery={"maxRestartsOnErrors": 1}
+jobset jobs: files.code={"train.py": {"text": "b"}}
+jobset jobs: files.code={"train.py": {"base64": "AA=="}}
+jobset jobs: files.code={"train.py": {"text": "a", "executable": true}, "x": {"text": ""}}
+jobset jobs: runId="again"
+jobset jobs: secretName="other"
+jobset jobs: primaryTasks=["trainer"]
+jobset jobs: onFailure="continue"
+jobset jobs: agent.resources={"requests": {"cpu": 1}}
+jobset jobs: image.pullPolicy="Always"
+jobset jobs: imagePullSecrets=[{"name": "registry"}]
+jobset jobs: nodeSelector={"a": "b"}
+jobset jobs: tolerations=[{"operator": "Exists"}]
+jobset jobs: terminationGracePeriodSeconds=15
+jobset jobs: containerSecurityContext.readOnlyRootFilesystem=true
+jobset jobs: tasks.trainer.resources.requests={"cpu": 1}
+jobset jobs: tasks.evaluator.run="true"
+jobset jobs: image.tag="2"
+jobset jobs: timeouts.joinSeconds=5
+jobset jobs ddp-run: placement.topologyKey="topology.kubernetes.io/zone"
+jobset jobs: podSecurityContext.runAsUser=1000
+jobset jobs: sharedMemory.sizeLimit="2Gi"
+jobset jobs: clusterDomain="cluster.example"
+jobset jobs: interConnection=false
+jobset: tasks.trainer.recovery={"recoverOnExitCodes": [29]}
+jobset: tasks.trainer.recovery={"maxRestartsOnErrors": 1}
+jobset jobs ddp-run gpu-accept: authentication.secretName="key"
+jobset jobs ddp-run: kueue.queueName="team-a"
+jobset: activeDeadlineSeconds=5
+ddp-run: podTemplate.spec.runtimeClassName="nvidia"
+ddp-run: nodes=3
+ddp-run: gpusPerNode=1
+ddp-run: program.args=["train.py"]
+ddp-run: env.EPOCHS="4"
+ddp-run: rendezvous.port=29501
+""")
+# What the user chose has the same pods, or Kubernetes changes it in place.
+SAME = of_bases("""\
+jobset: accelerators.types.OTHER={"label": ["x"]}
+ddp-run: procsPerNode=1
+ddp-run: volumes.models.readOnly=false
+ddp-run: commonAnnotations={"a": "b"}
+ddp-run: image.digest=""
+ddp-run: networkPolicy.enabled=false
+ddp-run jobset jobs: ttlSecondsAfterFinished=5
+jobs ddp-run: activeDeadlineSeconds=5
+jobset jobs: helperImage.tag="x"
+ddp-run: rendezvous.etcd.image="registry.example.com/etcd:1"
+ddp-run: image.tag="0.1.0"
+ddp-run: gpuResourceName="a/b"
+ddp-run: authentication.secretKey="x"
+""")
 
 
 def render(base: str, *options: str, chart: Path | None = None, release: str = "test") -> dict[str, dict]:

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from tests.helpers.rendering import (
-    CHARTS,
     HELMS,
     Scenario,
     checks,
     objects,
     pod_templates,
+    render,
     rendered,
     scenarios,
     template,
@@ -52,12 +52,11 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
         assert item["metadata"]["name"].startswith(wanted.get("job-group/name", "test"))
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_kubectl_can_apply_the_programs(chart: str) -> None:
-    """kubectl apply and Argo CD keep an object in an annotation of itself, and annotations have 262,144 bytes."""
-    values = b'{"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": ""}}}' if chart == "job-group" else b"{}"
-    found = [each for each in objects(template("helm", chart, values).stdout.decode()) if "binaryData" in each]
-    assert len(found) == 1 and len(json.dumps(found[0])) < 250_000
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
+    pods = [pod["spec"] for pod in pod_templates(objects(rendered("helm", scenario)))]
+    tokens = [pod.get("automountServiceAccountToken") for pod in pods]
+    assert pods and tokens == [pod.get("serviceAccountName") == "test-gpu-accept-fleet" for pod in pods]  # of listPods
 
 
 @pytest.mark.parametrize("helm", HELMS)
@@ -73,8 +72,7 @@ def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(workl
     container = {"env": [{"name": "B", "value": digits}]}
     more = {"metadata": {"annotations": {"example.com/digits": digits}}, "spec": {"containers": [container]}}
     task = {"numNodes": 12, "env": {"A": digits}, "podTemplate": more, "run": ""}
-    values = {"schemaVersion": 1, "name": "g", "workload": workload, "tasks": {"t": task}}
-    items = objects(template("helm", "job-group", json.dumps(values).encode()).stdout.decode())
+    items = render("job-group", {"workload": workload, "tasks": {"t": task}})
     jobs = [item for item in items if item["kind"] == "Job"]
     for jobset in (item for item in items if item["kind"] == "JobSet"):
         jobs += [each["template"] for each in jobset["spec"]["replicatedJobs"]]

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, IMAGE, REPO, Scenario, objects, rendered, scenarios, template
+from tests.helpers.rendering import CHARTS, HELMS, IMAGE, LEAST, REPO, Scenario, objects, rendered, scenarios, template
 
 pytestmark = pytest.mark.slow
 
 OBJECT = 262_144  # bytes of annotations, in which `kubectl apply` and Argo CD keep an object
 RELEASE = 1_048_576  # bytes of a Secret, in which Helm keeps a release
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
@@ -57,7 +56,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_version_with_build_metadata_gives_legal_labels_and_images(packages: Path, chart: str, helm: str) -> None:
     (package,) = packages.glob(f"{chart}-*.tgz")
-    done = template(helm, package, json.dumps(GIVEN.get(chart, {})).encode())
+    done = template(helm, package, json.dumps(LEAST[chart]).encode())
     assert done.returncode == 0, done.stderr.decode()
     for item in objects(done.stdout.decode()):
         for labels in (item["metadata"].get("labels", {}), pod_labels(item)):

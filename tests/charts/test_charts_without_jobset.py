@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from tests.charts.test_charts_refuse import GROUP, refusal, render
-from tests.helpers.rendering import HELMS, REPO
+from tests.helpers.rendering import GROUP, HELMS, REPO, refusal, render
 
 LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
 JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 import yaml
 
-from tests.helpers.rendering import REPO, objects, template
+from tests.helpers.rendering import REPO, pod_templates, render, task
 
+FABRICS = REPO / "values-examples/fabrics"
 PAGE = (REPO / "docs/clusters.md").read_text()
 TYPES: dict[str, dict[str, list[str]]] = {}  # GPU type -> node label -> values
 for label, types in yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text()).items():
@@ -34,20 +34,17 @@ ADDED = yaml.safe_load(TEXT)
 AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name")
 
 
-def group(kind: str, **values: object) -> bytes:
-    task = {"run": "true", "accelerator": {"types": [kind], "count": 8}}
-    return json.dumps({"schemaVersion": 1, "name": "g", "tasks": {"t": task}, **values}).encode()
-
-
 def found_by(kind: str, **values: object) -> dict[str, list[str]]:
     """Node label -> values by which the pods of a group with this type of GPU find their nodes."""
-    done = template("helm", "job-group", group(kind, workload="jobs", **values))
-    assert done.returncode == 0, done.stderr.decode()
-    (job,) = [each for each in objects(done.stdout.decode()) if each["kind"] == "Job"]
-    required = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (pod,) = pod_templates(render("job-group", {**task(accelerator={"types": [kind], "count": 8}), **values}))
+    terms = node_terms(pod)
     assert all(len(term["matchExpressions"]) == 1 for term in terms), "one term per label: any of them is enough"
     return {each["key"]: each["values"] for term in terms for each in term["matchExpressions"]}
+
+
+def node_terms(pod: dict) -> list[dict]:
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return required["nodeSelectorTerms"]
 
 
 def test_the_page_has_every_label_of_the_table_and_no_other() -> None:
@@ -78,10 +75,8 @@ def test_a_gpu_has_one_name_on_aws_whoever_makes_the_nodes() -> None:
 
 
 def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
-    done = template("helm", "gpu-accept", b"nodes: 2")
-    (daemons,) = [each for each in objects(done.stdout.decode()) if each["kind"] == "DaemonSet"]
-    affinity = daemons["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (daemons,) = [each for each in render("gpu-accept", {"nodes": 2}) if each["kind"] == "DaemonSet"]
+    terms = node_terms(daemons["spec"]["template"])
     tested = {each["key"].split("/")[0] for term in terms for each in term["matchExpressions"]}
     # Not by the type of the instance, which says nothing of GPUs.
     assert {label.split("/")[0] for label in LABELS} - {"node.kubernetes.io"} <= tested
@@ -94,8 +89,9 @@ def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:
 
 
 def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
-    for row in rows("Fast networks"):
-        path = REPO / "docs" / re.search(r"\]\((\S+)\)", row[1])[1]
+    described = {REPO / "docs" / re.search(r"\]\((\S+)\)", row[1])[1]: row for row in rows("Fast networks")}
+    assert {path.name for path in described} == {path.name for path in FABRICS.glob("*.yaml")}
+    for path, row in described.items():
         values = yaml.safe_load(path.read_text())
         user = values.get("podSecurityContext", {}).get("runAsUser")
         assert row[3] == ("the chart's" if user is None else f"{user}, for memory locks"), path.name

@@ -1,13 +1,16 @@
-"""The workload of each chart as a reviewer can read it, with its pods: tests/golden/render/CHART.yaml."""
+"""The workload of each chart as a reviewer can read it, with its pods: tests/golden/render/CHART.yaml.
+
+UPDATE_GOLDEN=1 pytest …      write what the charts render now; review the difference before you commit it
+"""
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
 
-from tests.helpers import golden
-from tests.helpers.rendering import CHARTS, HELMS, template
+from tests.helpers.rendering import CHARTS, HELMS, REPO, template
 
 GROUP = b"""
 schemaVersion: 1
@@ -29,4 +32,7 @@ def test_a_render_is_the_one_that_was_reviewed(chart: str, helm: str) -> None:
     source = f"# Source: {chart}/templates/{WORKLOAD.get(chart, 'workload.yaml')}\n"
     (text,) = [part.removeprefix(source) for part in parts if part.startswith(source)]
     text = re.sub(r"-[0-9a-f]{8}(?![0-9a-z])|(?<=gpu-charts/pods: )\w+", "-HASH", text)
-    golden.check(f"render/{chart}.yaml", f"{text}\n")
+    golden = REPO / f"tests/golden/render/{chart}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(f"{text}\n")
+    assert f"{text}\n" == golden.read_text(), f"review what differs from {golden}, then run with UPDATE_GOLDEN=1"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from tests.helpers.rendering import HELMS, REPO, objects, template
+from tests.helpers.rendering import HELMS, REPO, pod_templates, render
 
 CASES = yaml.safe_load((REPO / "tests/charts/real_clusters.yaml").read_text())
-PODS = {"ddp-run": "JobSet Job", "gpu-accept": "DaemonSet Job", "job-group": "JobSet"}
+PODS = {"ddp-run": "JobSet Job StatefulSet", "gpu-accept": "DaemonSet Job", "job-group": "JobSet"}
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"a": {"run": "true"}, "b": {"run": "true"}}}
 
 
@@ -37,43 +36,37 @@ def facts(node: object, path: str = "") -> Iterator[str]:
 def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
     chart, values, wanted, *options = CASES[case]
     values = merged(GROUP, values) if chart == "job-group" else values
-    done = template(helm, chart, json.dumps(values).encode(), *(options[0] if options else ()))
-    assert done.returncode == 0, done.stderr.decode()
-    items = [each for each in objects(done.stdout.decode())]
+    items = render(chart, values, *(options[0] if options else ()), helm=helm)
     kinds = [each["kind"] for each in items]
     workload = next(kind for kind in PODS[chart].split() if kind in kinds)
     for fact in wanted:
-        negative, fact = fact.startswith("no "), fact.removeprefix("no ")
-        kind, _, path = fact.partition(" ") if fact.partition(" ")[0] in kinds else (workload, "", fact)
-        found = {each for item in items if item["kind"] == kind for each in facts(item)}
-        assert (path in found) != negative, (kind, path)
+        *words, path = fact.split()
+        kind = next((word for word in words if word in kinds), workload)
+        of_kind = [item for item in items if item["kind"] == kind]
+        nodes = pod_templates(of_kind) if "pod" in words else of_kind
+        found = {each.removeprefix("spec." * ("pod" in words)) for node in nodes for each in facts(node)}
+        assert (path in found) != ("no" in words), fact
 
 
 # What a platform team writes once, for all charts.
-TEAM = {
-    "podTemplate": {"spec": {"runtimeClassName": "nvidia"}},
-    "priorityClassName": "research",
-    "commonLabels": {"team": "research"},
-    "commonAnnotations": {"example.com/owner": "research"},
-    "kueue": {"queueName": "team-a"},
-    "tolerations": [{"key": "spot", "operator": "Exists"}],
-    "image": {"repository": ""},
-    "global": {
-        "imageRegistry": "mirror.example.com",
-        "imagePullSecrets": ["mirror"],
-        "compatibility": {"openshift": {"adaptSecurityContext": "force"}},
-    },
-}
+TEAM = yaml.safe_load("""
+podTemplate: {spec: {runtimeClassName: nvidia}}
+priorityClassName: research
+commonLabels: {team: research}
+commonAnnotations: {example.com/owner: research}
+kueue: {queueName: team-a}
+tolerations: [{key: spot, operator: Exists}]
+image: {repository: ''}
+global: {imageRegistry: mirror.example.com, imagePullSecrets: [mirror],
+  compatibility: {openshift: {adaptSecurityContext: force}}}
+""")
 OF_THE_CHART = {"ddp-run": {}, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": GROUP}
 
 
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", PODS)
 def test_one_file_of_a_team_fits_every_chart(chart: str, helm: str) -> None:
-    values = json.dumps({**TEAM, **OF_THE_CHART[chart]}).encode()
-    done = template(helm, chart, values, "--set", "image.repository=")
-    assert done.returncode == 0, done.stderr.decode()
-    items = objects(done.stdout.decode())
+    items = render(chart, TEAM | OF_THE_CHART[chart], "--set", "image.repository=", helm=helm)
     for item in items:
         assert item["metadata"]["labels"]["team"] == "research"
         assert item["metadata"]["annotations"]["example.com/owner"] == "research"

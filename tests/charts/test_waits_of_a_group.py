@@ -9,14 +9,10 @@ import subprocess
 
 import pytest
 
-from tests.helpers.rendering import IMAGE, REPO, objects, template
+from tests.helpers.rendering import GROUP, IMAGE, REPO, objects, template
 
-GROUP = {
-    "schemaVersion": 1,
-    "name": "rl",
-    "workload": "jobs",
-    "tasks": {"buffer": {"run": "false"}, "critic": {"run": "true"}, "trainer": {"run": "true", "numNodes": 2}},
-}
+TASKS = {"buffer": {"run": "false"}, "critic": {"run": "true"}, "trainer": {"run": "true", "numNodes": 2}}
+VALUES = {**GROUP, "workload": "jobs", "tasks": TASKS}
 SELECTOR = r"wait jobs? -l (?:'([^']+)'|(\S+)) --for=condition=Complete"
 
 
@@ -33,17 +29,17 @@ def selected(command: str, values: bytes) -> set[str]:
 @pytest.mark.parametrize("primaries", [[], ["trainer"], ["trainer", "critic"]])
 def test_the_notes_wait_for_the_tasks_that_must_succeed(primaries: list[str]) -> None:
     """Helm 3 asks a cluster even for a dry run of the client."""
-    values = json.dumps({**GROUP, "primaryTasks": primaries}).encode()
+    values = json.dumps({**VALUES, "primaryTasks": primaries}).encode()
     command = ["helm", "install", "r", str(REPO / "charts/job-group"), "-f", "-", "--set", IMAGE, "--dry-run=client"]
     env = {**os.environ, "KUBECONFIG": os.devnull}
     done = subprocess.run(command, input=values, capture_output=True, timeout=60, env=env)
     assert done.returncode == 0, done.stderr.decode()
     notes = done.stdout.decode().split("\nNOTES:\n")[1]
-    assert selected(notes, values) == set(primaries or GROUP["tasks"])
+    assert selected(notes, values) == set(primaries or TASKS)
 
 
 def test_the_page_waits_for_the_tasks_that_must_succeed() -> None:
-    values = json.dumps({**GROUP, "primaryTasks": ["trainer", "critic"]}).encode()
+    values = json.dumps({**VALUES, "primaryTasks": ["trainer", "critic"]}).encode()
     (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`workload: jobs` |" in line]
     command = row.replace("GROUP", "rl").replace("TASK,TASK", "trainer,critic")
     assert selected(command, values) == {"trainer", "critic"}

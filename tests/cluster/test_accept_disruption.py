@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hack.local_cluster.settings import nodes
-from tests.e2e.test_gpu_accept import fleet_is_ready, node_pods
-from tests.e2e.test_gpu_accept_life import fleet_of, init_state
-from tests.helpers.cluster_faults import kill_node
+from tests.e2e.test_gpu_accept import fleet_is_ready, fleet_of, node_pods, waits
+from tests.e2e.test_gpu_accept_life import init_state
+from tests.helpers.cluster_faults import lose_node
 from tests.helpers.kube import Namespace, wait_until
 
 # A test that lasts, so that a node can be lost in the middle of it.
@@ -56,18 +56,11 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
 
     wait_until(testing, "the node tests", 120)
     namespace.cluster.kubectl("label", "node", kept.name, f"{label}=here")
-    kill_node(lost)
-
-    def not_ready() -> bool:
-        return "NotReady" in namespace.cluster.kubectl("get", "node", lost.name, "--no-headers")
-
-    wait_until(not_ready, "the node is seen to be lost", 90)
-    namespace.cluster.kubectl("delete", "node", lost.name)
+    lose_node(namespace.cluster, lost)
 
     def settled() -> dict | None:
         fleet = fleet_of(namespace)
-        waiting = fleet and [found for found in fleet["findings"] if "has no report yet" in found["reason"]]
-        return fleet if fleet and fleet["nodes"] and not waiting else None
+        return fleet if fleet and fleet["nodes"] and not waits(fleet) else None
 
     fleet = wait_until(settled, "the page is back, and waits for no pod", 240)
     assert [(node["node"], node["verdict"]) for node in fleet["nodes"]] == [(kept.name, "PASS")]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
-from tests.helpers.cluster_faults import kill_node
+from tests.helpers.cluster_faults import lose_node
 from tests.helpers.group_pods import execute, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
@@ -60,27 +60,15 @@ def test_a_drained_node(group: Namespace) -> None:
     ours = "--pod-selector=app.kubernetes.io/instance=grp"  # what other tests left behind may not leave the node
     group.cluster.kubectl("drain", node, ours, "--delete-emptydir-data", "--timeout=120s")
     try:
-        wait_until(
-            lambda: (rank(group, "server-0") or {"metadata": {"uid": old}})["metadata"]["uid"] != old, "a new pod"
-        )
+        wait_until(lambda: replaced(group, old), "a new pod")
         comes_back(group, client)
     finally:
         group.cluster.kubectl("uncordon", node)
 
 
 def test_a_lost_node(group: Namespace) -> None:
-    """The rank is replaced when the Node object is deleted, which clouds do."""
     client = rank(group, "client-0")
     old = rank(group, "server-0")["metadata"]["uid"]
-    kill_node(nodes()[1])
-
-    def not_ready() -> bool:
-        state = group.cluster.kubectl("get", "node", nodes()[1].name, "--no-headers")
-        return "NotReady" in state
-
-    wait_until(not_ready, "the node is seen to be lost", 90)
-    group.cluster.kubectl("delete", "node", nodes()[1].name)
-    wait_until(
-        lambda: (rank(group, "server-0") or {"metadata": {"uid": old}})["metadata"]["uid"] != old, "a new pod", 120
-    )
+    lose_node(group.cluster, nodes()[1])
+    wait_until(lambda: replaced(group, old), "a new pod", 120)
     comes_back(group, client)

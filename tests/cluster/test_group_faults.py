@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from hack.local_cluster.settings import nodes
 from tests.cluster.test_disruption import prefers
 from tests.helpers.cluster_faults import cut_network, frozen
 from tests.helpers.group_pods import execute, jobset_ends, output, rank, started_at, wait_for_output
-from tests.helpers.kube import REPO, Namespace, phases, wait_until
+from tests.helpers.kube import Namespace, phases, wait_until
 
 pytestmark = pytest.mark.matrix
 BREAK_S = 30  # duration of a fault; the test sleeps, because nothing may happen meanwhile
@@ -147,19 +145,3 @@ def test_a_rank_that_fails_without_controllers_fails_the_group_afterwards(namesp
         wait_until(lambda: phases(namespace.pods("grp")).get("server-0") == "Failed", "the server fails", 60)
     assert jobset_ends(namespace) == "Failed"
     assert "server-0" in namespace.why("grp")
-
-
-def test_an_install_without_controllers_is_refused_and_works_afterwards(namespace: Namespace, tmp_path: Path) -> None:
-    file = tmp_path / "values.yaml"
-    file.write_text(json.dumps(GROUP))
-    chart, image = str(REPO / "charts" / "job-group"), namespace.cluster.helm_image()
-    command = ["helm", "upgrade", "--install", "grp", chart, "--namespace", namespace.name, *image, "-f", str(file)]
-    with without_controllers(namespace):
-        refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert refused.returncode != 0 and "webhook" in refused.stderr, refused.stderr
-        assert namespace.pods("grp") == []
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    before = both_serve(namespace)
-    end(namespace)
-    ends_untouched(namespace, before)

@@ -60,34 +60,6 @@ def end_of_fault(space: Namespace) -> dict[int, End]:
     return wait_for_ends(space, 0, 1, within_s=HEARTBEAT_TIMEOUT_S, since=now())
 
 
-# Program -> its text and a fact of the verdict.
-BEFORE_INIT = f"""
-import os, sys, time
-print("trains", flush=True)
-while os.environ["RANK"] == "1":
-    time.sleep(0.05)  # until the fault is requested
-    if {FAULT_REQUESTED}: sys.exit(1)
-"""
-IN_BACKWARD = f"""
-def refuse(gradient):
-    if {FAULT_REQUESTED}: raise ValueError("NaN")
-"""
-BACKWARD = "w = torch.ones(1, requires_grad=True); w.register_hook(refuse); w.sum().backward()"
-PROGRAMS = {
-    "exits before init": (BEFORE_INIT + TRAIN, "exit code 1"),
-    "raises in backward": (IN_BACKWARD + TRAIN.replace("FAULT", BACKWARD), "ValueError: NaN"),
-}
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_that_fails_before_init_or_in_backward_is_named(namespace: Namespace, program: str) -> None:
-    text, words = PROGRAMS[program]
-    start(namespace, program=text)
-    assert_verdict(end_of_fault(namespace), 1, "program-failed", "rank 1 of node 1", words)
-    assert_why(namespace, "program-failed", "rank 1 of node 1", words)
-
-
 @pytest.mark.matrix
 def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
     start(namespace, "--set", "timeouts.collectiveSeconds=20",

@@ -171,16 +171,6 @@ def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
 
 
 @pytest.mark.matrix
-def test_sigterm_during_preflight_ends_the_pod_immediately(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.joinSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
-    wait_until(lambda: "phase=interface" in logs_by_node(namespace).get(1, ""), "node 1 waits", 120)
-    started = time.monotonic()
-    victim = pod_name(namespace, 1)
-    namespace.kubectl("delete", "pod", victim, "--wait=true")
-    assert time.monotonic() - started < 15, "the pod ends before its grace period is over"
-
-
-@pytest.mark.matrix
 def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Namespace) -> None:
     """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"

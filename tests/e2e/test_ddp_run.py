@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, logs_by_node, node_pods, start
-from tests.helpers.kube import REPO, Namespace, wait_until
+from tests.helpers.kube import Namespace, wait_until
 
 
 @pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
@@ -52,16 +52,6 @@ def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) 
 
 
 @pytest.mark.matrix
-def test_ranks_follow_node_indices_with_twelve_pods(namespace: Namespace) -> None:
-    program = TRAIN.replace("FAULT", "if step == 6: break")
-    start(namespace, "--set", "nodes=12", "--set", "placement.onePodPerNode=any", "--set",
-          "timeouts.joinSeconds=180", program=program)  # fmt: skip
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 400) == "Complete"
-    for node, text in logs_by_node(namespace).items():
-        assert f"rank {node} of 12 on node {node} is done" in text
-
-
-@pytest.mark.matrix
 def test_the_pods_of_a_statefulset_idle_after_the_run(namespace: Namespace) -> None:
     install(namespace, "--set", "workload=statefulset")
     wait_until(lambda: [t for t in logs_by_node(namespace).values() if "[IDLE]" in t][1:], "both pods idle", 240)
@@ -79,38 +69,3 @@ def test_a_jobset_starts_all_pods_again(namespace: Namespace) -> None:
 
     wait_until(completed, "the JobSet completed", 240)
     assert all("attempt=1 " in text for text in logs_by_node(namespace).values())
-
-
-@pytest.mark.matrix
-def test_an_image_of_the_user_gets_the_launcher(namespace: Namespace) -> None:
-    """The image is the worker image, but its pods use the launcher from the init container."""
-    install(
-        namespace, "--set", f"program.image={namespace.cluster.image}",
-        "--set", "program.args={-m,gpuworker.accept.ddp_tests,--numel,1000,--report-dir,/out}",
-    )  # fmt: skip
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
-
-
-@pytest.mark.matrix
-def test_torchrun_runs_without_the_launcher(namespace: Namespace) -> None:
-    install(namespace, "--set", "launcher=torchrun")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
-
-
-@pytest.mark.matrix
-def test_node_0_may_start_60_s_late(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.joinSeconds=120", before='[ "$NODE_RANK" != 0 ] || sleep 60')
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("node", [0, 1])
-def test_a_run_waits_while_dns_returns_the_previous_node_0(namespace: Namespace, node: int) -> None:
-    """This happens for some seconds after a restart of all pods."""
-    fault = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
-    write = f"mkdir /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'END'\n{fault}\nEND\n"
-    stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
-    before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'
-    start(namespace, "--set", "timeouts.joinSeconds=60", before=before)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
-    assert ("phase=resolve waiting_for=" in logs_by_node(namespace)[0]) == (node == 0)

@@ -55,13 +55,19 @@ def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None
     values = converted(kind, body)
     namespace.install("run", "job-group", values=values)
 
-    def finished() -> list[str]:
-        pods = namespace.objects("pods", "app.kubernetes.io/instance=run")
-        logs = [namespace.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
-        assert not any("[FATAL]" in log for log in logs), logs
-        return logs if len(logs) == 2 and all("status=finished" in log for log in logs) else []
+    logs_when_both(namespace, "status=finished")
 
-    wait_until(finished, "both nodes are done", 240)
+
+def logs_when_both(space: Namespace, text: str) -> list[str]:
+    """What both nodes print, once each has printed the text."""
+
+    def logs() -> list[str]:
+        pods = space.objects("pods", "app.kubernetes.io/instance=run")
+        found = [space.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
+        assert not any("[FATAL]" in log for log in found), found
+        return found if len(found) == 2 and all(text in log for log in found) else []
+
+    return wait_until(logs, "both nodes are done", 240)
 
 
 def converted(kind: str, spec: dict) -> str:
@@ -73,14 +79,7 @@ def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:
     template = pod(namespace.cluster.image, ["bash", "-c", SCRIPT])
     spec = {"replicas": 2, "serviceName": "old", "selector": {}, "template": template}
     namespace.install("run", "job-group", values=converted("StatefulSet", spec))
-
-    def ended() -> list[str]:
-        pods = namespace.objects("pods", "app.kubernetes.io/instance=run")
-        logs = [namespace.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
-        assert not any("[FATAL]" in log for log in logs), logs
-        return logs if len(logs) == 2 and all("\nlines=" in log for log in logs) else []
-
-    logs = wait_until(ended, "both nodes are done", 240)
+    logs = logs_when_both(namespace, "\nlines=")
     assert sorted(log.rpartition("\nlines=")[2].splitlines()[0] for log in logs) == ["1", "1"], logs
 
 

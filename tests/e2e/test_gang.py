@@ -6,11 +6,11 @@ FEATURES=gang switches it on in the local cluster (`make test-gang`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.kube import Namespace, wait_until
+from tests.e2e.test_group_preemption import priority as priority  # a fixture
+from tests.helpers.kube import Namespace, racks, wait_until
 
 WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
@@ -78,16 +78,6 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace:
     wait_until(lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90)
 
 
-@pytest.fixture
-def priority(namespace: Namespace) -> Iterator[str]:
-    """Name of a PriorityClass above the default."""
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    name = namespace.name
-    namespace.cluster.kubectl("create", "-f", "-", input=json.dumps(kind | {"metadata": {"name": name}, "value": 1000}))
-    yield name
-    namespace.cluster.kubectl("delete", "priorityclass", name)
-
-
 def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
     nodes = len(namespace.cluster.schedulable_nodes())
     namespace.install(
@@ -116,22 +106,15 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
 
 def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> None:
     """Two racks of one node each: what fits one rack goes there, what needs both gets none."""
-    nodes = namespace.cluster.schedulable_nodes()
     label = f"{namespace.name}/rack"
-    for node in nodes:
-        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
-    try:
+    near = {"schedulingConstraints": {"topology": [{"key": label}]}}
+    with racks(namespace.cluster, label):
         size = cpus_of_a_node(namespace)
-        racks = {"schedulingConstraints": {"topology": [{"key": label}]}}
-        namespace.install("fits", "job-group", *gang("fits", 2, **racks), values=group("fits", 0.5 * size, 0.3 * size))
+        namespace.install("fits", "job-group", *gang("fits", 2, **near), values=group("fits", 0.5 * size, 0.3 * size))
         wait_until(lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90)
         assert len(set(placed(namespace, "fits"))) == 1
-        namespace.install(
-            "large", "job-group", *gang("large", 2, **racks), values=group("large", 0.6 * size, 0.6 * size)
-        )
+        large = group("large", 0.6 * size, 0.6 * size)
+        namespace.install("large", "job-group", *gang("large", 2, **near), values=large)
         wait_until(lambda: len(namespace.pods("large")) == 2, "the large group has its pods", 60)
         with pytest.raises(AssertionError, match="not within"):
             wait_until(lambda: placed(namespace, "large"), "a part of the large group has a node", 20)
-    finally:
-        for node in nodes:
-            namespace.cluster.kubectl("label", "node", node, f"{label}-")

@@ -50,20 +50,30 @@ def served(space: Namespace, path: str, release: str = "accept") -> str:
         forward.communicate()
 
 
+def fleet_of(space: Namespace, release: str = "accept") -> dict | None:
+    """The result of the fleet; None while the pod does not run, or the Service does not know it yet."""
+    try:
+        return json.loads(served(space, "/report.json", release))
+    except AssertionError as error:
+        print(error)
+        return None
+
+
+def waits(fleet: dict) -> bool:
+    return any("has no report yet" in finding["reason"] for finding in fleet["findings"])
+
+
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
     nodes = space.cluster.schedulable_nodes()
 
     def complete() -> dict | None:
-        try:
-            fleet = json.loads(served(space, "/report.json"))
-        except AssertionError as error:  # the pod does not run, or the Service does not know it yet
-            print(error)
+        fleet = fleet_of(space)
+        if not fleet:
             return None
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
-        waiting = [finding for finding in fleet["findings"] if "has no report yet" in finding["reason"]]
-        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict and not waiting else None
+        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet) else None
 
     return wait_until(complete, f"{verdict} for {len(nodes)} nodes", 240)
 
@@ -105,13 +115,8 @@ def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace
     )
 
     def verdict() -> str | None:
-        try:
-            fleet = json.loads(served(namespace, "/report.json"))
-        except AssertionError:
-            return None
-        print(fleet["verdict"], fleet["reason"])
-        waiting = [finding for finding in fleet["findings"] if "has no report yet" in finding["reason"]]
-        return fleet["verdict"] if not waiting else None
+        fleet = fleet_of(namespace)
+        return fleet["verdict"] if fleet and not waits(fleet) else None
 
     assert wait_until(verdict, "the page is there", 120) == "INCOMPLETE" and not fleet_is_ready(namespace)
     upgrade(namespace, "--set", f"nodes={len(nodes) + 1}", "--set-json", selector("linux"), "--set-string", "runId=2")

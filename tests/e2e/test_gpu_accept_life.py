@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from tests.e2e.test_gpu_accept import NODES, QUICKLY, fleet_is_ready, fleet_with, node_pods, report_of, served
+from tests.e2e.test_gpu_accept import NODES, QUICKLY, fleet_is_ready, fleet_of, fleet_with, node_pods, report_of
 from tests.helpers.kube import Namespace, wait_until
-
-
-def fleet_of(space: Namespace, release: str = "accept") -> dict | None:
-    try:
-        return json.loads(served(space, "/report.json", release))
-    except AssertionError as error:  # the pod does not run, or the Service does not know it yet
-        print(error)
-        return None
 
 
 def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Namespace) -> None:

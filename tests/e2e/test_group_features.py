@@ -99,14 +99,6 @@ def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
         assert jobset_ends(namespace) == "Failed"
 
 
-def test_on_failure_stop_without_jobset(namespace: Namespace) -> None:
-    install(namespace, {"bad": {"run": "sleep 2; exit 4"}, "good": {"run": CATCHES}}, workload="jobs")
-    pods = by_host(namespace.wait_for_end("grp", ranks=2))
-    assert (exit_code(pods["bad-0"]), exit_code(pods["good-0"])) == (4, 1)
-    assert "caught SIGTERM" in output(namespace, "good-0")
-    assert "stopped: failed bad-0 4" in output(namespace, "good-0")
-
-
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_start_order(namespace: Namespace, workload: str) -> None:
     server = "sleep 4; cd /tmp; exec python3 -m http.server 8080"
@@ -236,15 +228,3 @@ def test_the_commands_in_the_notes(namespace: Namespace) -> None:
     wait_until(lambda: [j["metadata"]["name"] for j in namespace.objects("jobset")] not in ([], [old]), "a new run", 60)
     command("Cancel")
     wait_until(lambda: not namespace.objects("jobset") and not namespace.pods("grp"), "cancelled", 90)
-
-
-def test_every_pod_explains_itself(namespace: Namespace) -> None:
-    install(namespace, {"a": {"run": "exec kill -s SEGV $$", "recovery": {"maxRestartsOnErrors": 1}}})
-    assert jobset_ends(namespace) == "Failed"
-    words = output(namespace, "a-0")
-    assert "[GROUP] node=a-0 waits for the group" in words
-    assert "step=run exit_code=139 restarts_in_s=1 errors=1 of=1" in words
-    last = rank(namespace, "a-0")["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-    assert "[FATAL] node=a-0 step=run exit_code=139 signal=11 errors=1 of=1" in last
-    agent = namespace.logs(rank(namespace, "a-0")["metadata"]["name"], "agent")
-    assert "released_after_s=" in agent

@@ -30,22 +30,13 @@ def test_parsing(tmp_path) -> None:
     """The valid group is accepted; each faulty one is refused with file, line and the way out."""
     values = jobgen("to-values", str(SEEDS / "test_jobgroup_valid.yaml"))
     assert "name: test-group" in values and "job-a:" in values and "job-b:" in values
-    header, task = "---\nname: g\nplacement: SAME_INFRA\nexecution: parallel\n", "---\nname: a\nrun: echo hello\n"
-    faults = {
-        header + "---\nrun: echo hello\n": 'must have a "name" field',
-        header + task + task: 'Duplicate job name "a"',
-        header.replace("SAME_INFRA", "INVALID") + task: "placement",
-        header: "no task",
-        "name: foo\n": "not a job group",
-    }
-    for number, (text, message) in enumerate(faults.items()):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(text)
-        done = subprocess.run([sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True)
-        assert done.returncode == 1, text
-        assert re.search(rf"{file}:\d+:\d+: error\[", done.stderr) and message in done.stderr, done.stderr
-    (tmp_path / "single.yaml").write_text(header + task)
-    jobgen("validate", str(tmp_path / "single.yaml"))
+    header, task = "---\nname: g\nplacement: INVALID\nexecution: parallel\n", "---\nname: a\nrun: echo hello\n"
+    file = tmp_path / "group.yaml"
+    file.write_text(header + task + task)
+    done = subprocess.run([sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True)
+    assert done.returncode == 1
+    for line, message in ((3, "placement"), (9, 'Duplicate job name "a"')):
+        assert re.search(rf"{file}:{line}:\d+: error\[.*{message}", done.stderr), done.stderr
 
 
 ENVIRONMENT = """\
@@ -64,6 +55,33 @@ run: |
 """
 
 
+VARIABLES = """\
+NNODES=2
+NODE_RANK={number}
+NPROC_PER_NODE=1
+MASTER_ADDR={master}
+MASTER_PORT=29500
+PET_NNODES=2
+PET_NODE_RANK={number}
+PET_NPROC_PER_NODE=1
+PET_MASTER_ADDR={master}
+PET_MASTER_PORT=29500
+NUM_NODES=2
+NUM_GPUS_PER_NODE=0
+RANK={number}
+ATTEMPT=0
+POD_NAME={pod}
+POD_IP={ip}
+NODE_NAME={node}
+SKYPILOT_JOBGROUP_NAME=env-group
+SKYPILOT_NUM_NODES=2
+SKYPILOT_NODE_RANK={number}
+SKYPILOT_NUM_GPUS_PER_NODE=0
+PRICE=$5 $(HOME) $$
+EMPTY=
+"""
+
+
 @pytest.mark.row("1.2", "Networking Unit")
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_environment(namespace: Namespace, tmp_path, workload: str) -> None:
@@ -79,15 +97,9 @@ def test_environment(namespace: Namespace, tmp_path, workload: str) -> None:
         lines = namespace.logs(pod["metadata"]["name"], "task").splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
         master = f"t-0.env-group.{namespace.name}.svc.cluster.local"
-        expected = {
-            "NNODES": "2", "NODE_RANK": f"{number}", "NPROC_PER_NODE": "1", "MASTER_ADDR": master,
-            "MASTER_PORT": "29500", "PET_NNODES": "2", "PET_NODE_RANK": f"{number}", "PET_NPROC_PER_NODE": "1",
-            "PET_MASTER_ADDR": master, "PET_MASTER_PORT": "29500", "NUM_NODES": "2", "NUM_GPUS_PER_NODE": "0",
-            "RANK": f"{number}", "ATTEMPT": "0", "POD_NAME": pod["metadata"]["name"],
-            "POD_IP": pod["status"]["podIP"], "NODE_NAME": pod["spec"]["nodeName"],
-            "SKYPILOT_JOBGROUP_NAME": "env-group", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": f"{number}",
-            "SKYPILOT_NUM_GPUS_PER_NODE": "0", "PRICE": "$5 $(HOME) $$", "EMPTY": "",
-        }  # fmt: skip
+        about = {"number": number, "master": master, "pod": pod["metadata"]["name"]}
+        about |= {"ip": pod["status"]["podIP"], "node": pod["spec"]["nodeName"]}
+        expected = dict(line.split("=", 1) for line in VARIABLES.format(**about).splitlines())
         assert {name: env.get(name) for name in expected} == expected
         assert env["IPS"].split() == addresses
         assert f"SETUP ran as 65532 rank {number}" in lines

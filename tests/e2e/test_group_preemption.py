@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.helpers.group_pods import WORKLOADS, execute, launch, rank, wait_for_output
-from tests.helpers.kube import Namespace, phases, wait_until
+from tests.helpers.kube import Namespace, phases, start_pod, wait_until
 
 GROUP = """\
 ---
@@ -95,35 +95,28 @@ def priority(namespace: Namespace) -> Iterator[str]:
     namespace.cluster.kubectl("delete", "priorityclass", name)
 
 
+@pytest.fixture
+def scarce(namespace: Namespace) -> Iterator[str]:
+    """A resource of which one node has two."""
+    resource, node = f"example.com/{namespace.name}", namespace.cluster.schedulable_nodes()[0]
+
+    def patch(operation: dict) -> None:
+        path = f"/status/capacity/{resource.replace('/', '~1')}"
+        change = json.dumps([{**operation, "path": path}])
+        namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", change)
+
+    patch({"op": "add", "value": "2"})
+    yield resource
+    patch({"op": "remove"})
+
+
 @pytest.mark.row("6.2", "Preemption")
-def test_pushed_out_by_a_higher_priority(namespace: Namespace, tmp_path, priority: str) -> None:
+def test_pushed_out_by_a_higher_priority(namespace: Namespace, tmp_path, priority: str, scarce: str) -> None:
     """The pod waits until the node has room again."""
-    resource = f"example.com/{namespace.name}"
-    node = namespace.cluster.schedulable_nodes()[0]
-    patch = [{"op": "add", "path": f"/status/capacity/{resource.replace('/', '~1')}", "value": "1"}]
-    namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(patch))
-    limits = {"resources": {"limits": {resource: "1"}}}
+    limits = {"resources": {"limits": {scarce: "2"}}}
     pod_config = {"kubernetes": {"pod_config": {"spec": {"containers": [limits]}}}}
     before = start(namespace, tmp_path, more=f"config: {json.dumps(pod_config)}")
-    strong = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "strong"},
-        "spec": {
-            "priorityClassName": priority, "restartPolicy": "Never",
-            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{
-                "name": "main", "image": namespace.cluster.image, "command": ["sleep", "600"], **limits,
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-            }],
-        },
-    }  # fmt: skip
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(strong))
-    wait_until(
-        lambda: namespace.objects("pods", "")[0] and any(
-            pod["metadata"]["name"] == "strong" and pod["status"]["phase"] == "Running"
-            for pod in namespace.objects("pods")
-        ), "the stronger pod has taken the place", 90,
-    )  # fmt: skip
+    start_pod(namespace, "strong", ["sleep", "600"], limits, priorityClassName=priority)
+    namespace.kubectl("wait", "pod/strong", "--for=condition=Ready", "--timeout=90s")
     namespace.kubectl("delete", "pod", "strong", "--grace-period=1")
     comes_back(namespace, before)
-    patch = [{"op": "remove", "path": f"/status/capacity/{resource.replace('/', '~1')}"}]
-    namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(patch))

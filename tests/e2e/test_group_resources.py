@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.group_pods import launch, output, rank, wait_for_output
-from tests.helpers.kube import Namespace, by_host, new_namespace, phases
+from tests.helpers.kube import Namespace, by_host, new_namespace, phases, racks, start_pod
 
 
 @pytest.fixture
@@ -72,13 +72,9 @@ def shared_volume(namespace: Namespace) -> Iterator[str]:
         name = helper.name
 
         def on_the_node(pod: str, command: str) -> None:
-            mount = {"name": "host", "mountPath": "/host"}
-            container = {"name": "main", "image": namespace.cluster.image, "command": ["sh", "-c", command]}
-            container |= {"volumeMounts": [mount], "securityContext": {"runAsUser": 0}}
-            spec = {"restartPolicy": "Never", "nodeName": node, "containers": [container]}
-            spec |= {"volumes": [{"name": "host", "hostPath": {"path": "/var/lib"}}]}
-            manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
-            helper.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+            mount = {"volumeMounts": [{"name": "host", "mountPath": "/host"}], "securityContext": {"runAsUser": 0}}
+            volumes = [{"name": "host", "hostPath": {"path": "/var/lib"}}]
+            start_pod(helper, pod, ["sh", "-c", command], mount, nodeName=node, volumes=volumes, securityContext={})
             helper.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
 
         on_the_node("make", f"mkdir -m 777 /host/{name}")
@@ -125,15 +121,8 @@ run: echo "$NODE_NAME"
 def test_placement_keeps_the_group_in_one_domain(namespace: Namespace, tmp_path) -> None:
     """Every node is its own zone, and the whole group runs in one."""
     label = f"zone-{namespace.name}"
-    nodes = namespace.cluster.schedulable_nodes()
-    assert len(nodes) > 1, "this test needs two nodes"
-    for node in nodes:
-        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
-    try:
+    with racks(namespace.cluster, label):
         (tmp_path / "group.yaml").write_text(SPREAD)
         launch(namespace, tmp_path / "group.yaml", "--set", f"placement.topologyKey={label}")
         pods = namespace.wait_for_end("grp", ranks=4)
-    finally:
-        for node in nodes:
-            namespace.cluster.kubectl("label", "node", node, f"{label}-")
     assert len({pod["spec"]["nodeName"] for pod in by_host(pods).values()}) == 1

@@ -9,8 +9,7 @@ import os
 import pytest
 
 from tests.e2e.test_gpu_accept import QUICKLY, served
-from tests.helpers.group_pods import output
-from tests.helpers.kube import Namespace, phases
+from tests.helpers.kube import Namespace
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("IP_FAMILY") != "ipv6", reason="needs IP_FAMILY=ipv6; run by `make test-ipv6`"
@@ -33,14 +32,3 @@ def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace: Namespace) -
     services = [service["spec"] for service in namespace.objects("services")]
     assert services and {family for spec in services for family in spec["ipFamilies"]} == {"IPv6"}
     assert are_ipv6([spec["clusterIP"] for spec in services if spec["clusterIP"] != "None"])
-
-
-def test_ranks_of_a_group_find_each_other_by_ipv6(namespace: Namespace) -> None:
-    find = "getent ahosts server-0.six | cut -d' ' -f1 | sort -u"
-    tasks = {"client": {"run": find}, "server": {"run": "sleep 5"}}
-    values = {"schemaVersion": 1, "name": "six", "tasks": tasks}
-    namespace.install("grp", "job-group", values=json.dumps(values))
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"client-0": "Succeeded", "server-0": "Succeeded"}
-    (server,) = [pod["status"]["podIP"] for pod in pods if pod["spec"]["hostname"] == "server-0"]
-    assert f"\n{server}\n" in f"\n{output(namespace, 'client-0')}" and are_ipv6([server])

@@ -7,7 +7,6 @@ open, and what strangers then send neither ends nor holds a run.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from hack.cluster_mode import Mode, mode
 from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
 from tests.helpers.group_pods import rank
-from tests.helpers.kube import Cluster, Namespace, new_namespace, wait_until
+from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
 
 pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies")
 GARBAGE = 'b\'\\x00\\xff\' * 4000 + b\'{"type": "done", "exit_code": 1}\\n\' * 50'
@@ -36,14 +35,7 @@ WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
 def stranger(space: Namespace) -> Namespace:
     """A pod without labels of a release, in the worker image."""
-    container = {
-        "name": "main", "image": os.environ["WORKER_IMAGE"], "command": ["sleep", "600"],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }  # fmt: skip
-    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 0}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}, "spec": spec}
-    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    start_pod(space, "stranger", ["sleep", "600"], terminationGracePeriodSeconds=0)
     space.kubectl("wait", "pod/stranger", "--for=condition=Ready", "--timeout=60s")
     return space
 

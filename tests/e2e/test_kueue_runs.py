@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-
 import pytest
 
 from tests.e2e.test_kueue import queue as queue  # a fixture
@@ -73,39 +70,3 @@ def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
     job = "workload=job,device=cpu,nodes=1,kueue.queueName=queue"
     queue.install("second", "gpu-accept", "--set", job, "--set-json", 'checks=["environment"]')
     wait_until(lambda: all(complete(queue, release) for release in RELEASES), "both have ended", 240)
-
-
-@pytest.fixture
-def high(queue: Namespace) -> Iterator[str]:
-    """Name of a WorkloadPriorityClass above the default."""
-    name = f"high-{queue.name}"
-    manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
-    queue.kubectl("apply", "-f", "-", input=json.dumps({**manifest, "value": 1000}))
-    yield name
-    queue.kubectl("delete", "workloadpriorityclass", name)
-
-
-@pytest.mark.parametrize("queue", [1], indirect=True)
-def test_of_two_waiting_groups_that_of_the_higher_class_is_next(queue: Namespace, high: str) -> None:
-    """The queue has room for one group; the class is that of the later one."""
-    task = {"run": "until [ -e /tmp/end ]; do sleep 0.2; done", "resources": {"requests": {"cpu": 1}}}
-    tasks = {"t": task}
-
-    def install(release: str, *settings: str) -> None:
-        values = json.dumps({"schemaVersion": 1, "name": release, "tasks": tasks})
-        queue.install(release, "job-group", "--set", "kueue.queueName=queue", *settings, values=values)
-
-    def running(release: str) -> bool:
-        return [pod["status"]["phase"] for pod in queue.pods(release)] == ["Running"]
-
-    install("first")
-    wait_until(lambda: running("first"), "the first group runs", 90)
-    install("early")
-    wait_until(lambda: len(queue.objects("workloads.kueue.x-k8s.io")) == 2, "the early group waits", 60)
-    install("late", "--set", f"kueue.priorityClass={high}")
-    wait_until(lambda: len(queue.objects("workloads.kueue.x-k8s.io")) == 3, "the late group waits", 60)
-    assert not queue.pods("early") and not queue.pods("late")
-    (pod,) = queue.pods("first")
-    queue.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
-    wait_until(lambda: running("late"), "the late group runs", 90)
-    assert not queue.pods("early")

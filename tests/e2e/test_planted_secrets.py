@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.cluster_mode import Mode, mode
 from hack.local_cluster.settings import nodes
@@ -22,17 +23,17 @@ from tests.helpers.group_pods import wait_for_output
 from tests.helpers.kube import Namespace, jobgen, wait_until
 
 pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here")
-KEYS = {
-    "run-key": ["key"],
-    "fleet-key": ["key"],
-    "group-key": ["key"],
-    "pluto": ["PLUTO_API_KEY"],
-    "mlflow": ["MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"],
-    "hub": ["token"],
-    "wandb": ["WANDB_API_KEY"],
-    "tls": ["client.key"],
-    "grp-secrets": ["HF_TOKEN", "S3_SECRET"],
-}
+KEYS = """\
+run-key: key
+fleet-key: key
+group-key: key
+pluto: PLUTO_API_KEY
+mlflow: MLFLOW_TRACKING_USERNAME MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN
+hub: token
+wandb: WANDB_API_KEY
+tls: client.key
+grp-secrets: HF_TOKEN S3_SECRET
+"""
 # Where the container runtime itself keeps the variables of containers, on the node's disk.
 RUNTIME = ("io.containerd.metadata", "io.containerd.runtime", "io.containerd.grpc")
 # Every rank sees the credentials, runs until a file appears, and then fails.
@@ -45,6 +46,26 @@ print("runs", flush=True)
 while not os.path.exists("/tmp/end"):
     time.sleep(0.2)
 raise RuntimeError("the planted failure")
+"""
+RUN = """\
+nodes: 2
+placement: {onePodPerNode: required}  # so that each node has a file of the program
+authentication: {secretName: run-key}
+program: {args: [/program/wait.py, PLUTO_API_KEY, MLFLOW_TRACKING_PASSWORD, WANDB_API_KEY, HF_TOKEN]}
+env:
+  MLFLOW_TRACKING_URI: http://127.0.0.1:9
+  PLUTO_API_KEY: {valueFrom: {secretKeyRef: {name: pluto, key: PLUTO_API_KEY}}}
+  MLFLOW_TRACKING_PASSWORD: {valueFrom: {secretKeyRef: {name: mlflow, key: MLFLOW_TRACKING_PASSWORD}}}
+  HF_TOKEN: {valueFrom: {secretKeyRef: {name: hub, key: token}}}
+  OMP_NUM_THREADS: "1"
+podTemplate:
+  spec:
+    volumes:
+      - {name: program, configMap: {name: program}}
+      - {name: tls, secret: {secretName: tls}}
+    containers:
+      - envFrom: [{secretRef: {name: wandb}}]
+        volumeMounts: [{name: program, mountPath: /program}, {name: tls, mountPath: /tls}]
 """
 GROUP = """\
 ---
@@ -65,8 +86,8 @@ run: |
 def planted(namespace: Namespace) -> dict[str, str]:
     """Text of a credential -> its Secret and key. All are stored in the namespace."""
     found = {}
-    for name, keys in KEYS.items():
-        values = {key: f"planted-{secrets.token_hex(16)}" for key in keys}
+    for name, keys in yaml.safe_load(KEYS).items():
+        values = {key: f"planted-{secrets.token_hex(16)}" for key in keys.split()}
         found |= {value: f"{name}.{key}" for key, value in values.items()}
         literals = [f"--from-literal={key}={value}" for key, value in values.items()]
         namespace.kubectl("create", "secret", "generic", name, *literals)
@@ -135,32 +156,10 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     return places
 
 
-def secret(name: str, key: str) -> dict:
-    return {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
-
-
 def install_all(space: Namespace, tmp_path: Path) -> None:
     program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"wait.py": WAIT}}
     space.kubectl("apply", "-f", "-", input=json.dumps(program))
-    mounts = [{"name": "program", "mountPath": "/program"}, {"name": "tls", "mountPath": "/tls"}]
-    container = {"envFrom": [{"secretRef": {"name": "wandb"}}], "volumeMounts": mounts}
-    volumes = [{"name": "program", "configMap": {"name": "program"}}, {"name": "tls", "secret": {"secretName": "tls"}}]
-    variables = ["PLUTO_API_KEY", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY", "HF_TOKEN"]
-    run = {
-        "nodes": 2,
-        "placement": {"onePodPerNode": "required"},  # so that each node has a file of the program
-        "authentication": {"secretName": "run-key"},
-        "podTemplate": {"spec": {"volumes": volumes, "containers": [container]}},
-        "program": {"args": ["/program/wait.py", *variables]},
-        "env": {
-            "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
-            "PLUTO_API_KEY": secret("pluto", "PLUTO_API_KEY"),
-            "MLFLOW_TRACKING_PASSWORD": secret("mlflow", "MLFLOW_TRACKING_PASSWORD"),
-            "HF_TOKEN": secret("hub", "token"),
-            "OMP_NUM_THREADS": "1",
-        },
-    }
-    space.install("run", "ddp-run", values=json.dumps(run))
+    space.install("run", "ddp-run", values=RUN)
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
     space.install("accept", "gpu-accept", values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}))
     (tmp_path / "group.yaml").write_text(GROUP)

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.test_gpu_accept import QUICKLY
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
-from tests.e2e.test_group_resources import on
-from tests.e2e.test_group_resources import shared_volume as shared_volume  # a fixture
+from tests.e2e.test_group_preemption import scarce as scarce  # a fixture
 from tests.e2e.test_kueue_runs import complete
 from tests.e2e.test_pod_block import sets
 from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
-from tests.helpers.group_pods import output
-from tests.helpers.kube import Namespace, phases, wait_until
+from tests.helpers.kube import Namespace, racks, wait_until
 
 FOREVER = "until [ -e /tmp/end ]; do sleep 0.2; done"
 
 
 def group(**tasks: dict) -> str:
     return json.dumps({"schemaVersion": 1, "name": "grp", "tasks": tasks})
-
-
-@pytest.fixture
-def scarce(namespace: Namespace) -> Iterator[str]:
-    """A resource of which one node has two."""
-    resource, node = f"example.com/{namespace.name}", namespace.cluster.schedulable_nodes()[0]
-
-    def patch(operation: dict) -> None:
-        path = f"/status/capacity/{resource.replace('/', '~1')}"
-        change = json.dumps([{**operation, "path": path}])
-        namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", change)
-
-    patch({"op": "add", "value": "2"})
-    yield resource
-    patch({"op": "remove"})
 
 
 def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later(
@@ -60,16 +42,10 @@ def nodes_of(space: Namespace) -> list[str]:
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace: Namespace, packed: bool) -> None:
     """Each node is a rack. Without a topology the pods prefer nodes of their own."""
-    label, nodes = f"rack-{namespace.name}", namespace.cluster.schedulable_nodes()
-    assert len(nodes) > 1, "this test needs two nodes"
-    for node in nodes:
-        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
-    try:
+    label = f"rack-{namespace.name}"
+    with racks(namespace.cluster, label):
         namespace.install("run", "ddp-run", *ONE_THREAD, *(sets(placement={"topologyKey": label}) if packed else []))
         found = wait_until(lambda: nodes_of(namespace), "both pods have a node", 90)
-    finally:
-        for node in nodes:
-            namespace.cluster.kubectl("label", "node", node, f"{label}-")
     assert len(set(found)) == (1 if packed else 2)
 
 
@@ -121,22 +97,3 @@ def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case:
     namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
     assert namespace.objects(kind), "it exists until it has finished"
     wait_until(lambda: not namespace.objects(kind) and not of_run(namespace), "it is deleted with its pods", 180)
-
-
-def test_each_task_has_its_shared_memory(namespace: Namespace) -> None:
-    shows = "df -k /dev/shm | tail -n 1"
-    large = {"run": shows, "sharedMemory": {"sizeLimit": "20Gi"}}
-    namespace.install("grp", "job-group", values=group(small={"run": shows}, large=large))
-    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
-    kib = {host: int(output(namespace, host).split("tmpfs")[1].split()[0]) for host in ("small-0", "large-0")}
-    assert kib == {"small-0": 16 << 20, "large-0": 20 << 20}
-
-
-def test_a_claim_for_reading_cannot_be_written(namespace: Namespace, shared_volume: str) -> None:
-    write = "touch /data/x && echo written || echo refused"
-    claim = {"mountPath": "/data", "claimName": "shared-volume"}
-    reader = {"run": write, "volumes": [{**claim, "readOnly": True}]}
-    tasks = {"reader": reader, "writer": {"run": write, "volumes": [claim]}}
-    namespace.install("grp", "job-group", *on(shared_volume), values=group(**tasks))
-    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
-    assert "\nrefused\n" in output(namespace, "reader-0") and "\nwritten\n" in output(namespace, "writer-0")

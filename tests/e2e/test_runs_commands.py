@@ -1,5 +1,6 @@
 """kubectl runs: the real kubectl against a server that speaks the Kubernetes API, with objects in every state."""
 
+import contextlib
 import json
 import time
 
@@ -12,30 +13,22 @@ from tests.generator.api_server import ApiServer
 from tests.generator.cluster_objects import cluster
 
 
-@pytest.fixture
-def runs():
-    return lambda *arguments: invoke(*arguments)
-
-
-def invoke(*arguments: str) -> Result:
+def runs(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, prog_name="kubectl runs", catch_exceptions=False)
 
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
     """Return a function that serves the objects of a run."""
-    servers = []
     monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
+    with contextlib.ExitStack() as servers:
 
-    def start(found) -> ApiServer:
-        server = ApiServer(found.objects, tmp_path).__enter__()
-        servers.append(server)
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
-        return server
+        def start(found) -> ApiServer:
+            server = servers.enter_context(ApiServer(found.objects, tmp_path))
+            monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+            return server
 
-    yield start
-    for server in servers:
-        server.__exit__()
+        yield start
 
 
 def pod_of(found, rank: str) -> str:
@@ -43,7 +36,7 @@ def pod_of(found, rank: str) -> str:
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_status_lists_ranks_with_node_and_phase(runs, serve, workload):
+def test_status_lists_ranks_with_node_and_phase(serve, workload):
     found = cluster(workload=workload)
     server = serve(found)
     result = runs("status", "rl")
@@ -54,7 +47,7 @@ def test_status_lists_ranks_with_node_and_phase(runs, serve, workload):
     assert {method for method, _, _ in server.requests} == {"GET"}
 
 
-def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
+def test_all_runs_are_listed_with_state_ranks_and_gpus(serve):
     found, other = cluster(workload="jobset"), cluster("ddp-run", workload="statefulset", gpusPerNode=8)
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
     for each in [*other.objects["statefulsets"], *other.pods.values()]:
@@ -73,7 +66,7 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
     assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
 
 
-def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
+def test_why_names_the_first_failure_with_its_last_lines(serve):
     found = cluster(workload="jobset")
     found.ended("learner-1", 7, "step 3\nKeyError: 'x'\x1b[2J")
     found.condition(found.owner, "Failed")
@@ -84,7 +77,7 @@ def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
     assert "  | KeyError: 'x'" in result.stdout.splitlines()
 
 
-def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(runs, serve):
+def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(serve):
     found = cluster(workload="jobset")
     found.removed("buffer-0")
     run = found.owner["metadata"]["name"]
@@ -96,7 +89,7 @@ def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(runs, serve)
     assert all(each["remedy"] for each in findings) and "not ours" not in str(findings)
 
 
-def test_what_may_not_be_read_is_named_and_the_rest_is_shown(runs, serve):
+def test_what_may_not_be_read_is_named_and_the_rest_is_shown(serve):
     found = cluster(workload="jobs")
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
     server = serve(found)
@@ -106,7 +99,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_shown(runs, serve):
     assert "events" in result.stdout.splitlines()[-1] and "statefulsets" in result.stdout.splitlines()[-1]
 
 
-def test_logs_are_printed_rank_by_rank_and_filtered(runs, serve):
+def test_logs_are_printed_rank_by_rank_and_filtered(serve):
     found = cluster(workload="jobs")
     server = serve(found)
     server.logs[pod_of(found, "learner-0"), "task"] = "T one\nT \x1b]0;own\x07two\n"
@@ -125,7 +118,7 @@ def test_logs_are_printed_rank_by_rank_and_filtered(runs, serve):
     assert result.exit_code == 2 and "buffer-0" in result.stderr
 
 
-def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(runs, serve, monkeypatch):
+def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(serve, monkeypatch):
     monkeypatch.setattr(logs, "WAIT_S", 0.1)
     found = cluster(workload="jobs")
     found.waiting("buffer-0", "ContainerCreating")
@@ -153,7 +146,7 @@ def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(runs,
     assert [line.split(" | ")[1] for line in result.stdout.splitlines()] == ["one", "two"]
 
 
-def test_logs_of_a_run_that_has_not_started_say_so(runs, serve):
+def test_logs_of_a_run_that_has_not_started_say_so(serve):
     found = cluster(workload="jobs")
     for rank in found.pods:
         found.waiting(rank, "ContainerCreating")
@@ -162,7 +155,7 @@ def test_logs_of_a_run_that_has_not_started_say_so(runs, serve):
     assert result.stdout == "" and "starting" in result.stderr
 
 
-def test_a_thousand_ranks_are_folded_in_one_table(runs, serve):
+def test_a_thousand_ranks_are_folded_in_one_table(serve):
     found = cluster(workload="jobs", tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}}, primaryTasks=[])
     found.grow("a", 990)
     found.unscheduled("a-500", "Unschedulable", "Insufficient nvidia.com/gpu")
@@ -178,20 +171,20 @@ def test_a_thousand_ranks_are_folded_in_one_table(runs, serve):
 
 
 @pytest.mark.parametrize("arguments", [["status", "other"], ["why", "rl", "--context", "none"], ["logs", "other"]])
-def test_nothing_to_read_exits_with_2(runs, serve, arguments):
+def test_nothing_to_read_exits_with_2(serve, arguments):
     serve(cluster(workload="jobs"))
     result = runs(*arguments)
     assert (result.exit_code, result.stdout) == (2, "") and "Traceback" not in result.stderr
 
 
-def test_a_cluster_that_does_not_answer_is_named(runs, serve):
+def test_a_cluster_that_does_not_answer_is_named(serve):
     server = serve(cluster(workload="jobs"))
     server.__exit__()
     result = runs("status", "rl")
     assert result.exit_code == 2 and f"127.0.0.1:{server.server.server_port}" in result.stderr
 
 
-def test_without_kubectl_its_name_is_printed(runs, monkeypatch, tmp_path):
+def test_without_kubectl_its_name_is_printed(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     result = runs("list")
     assert result.exit_code == 2 and "kubectl" in result.stderr

@@ -8,7 +8,7 @@ from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
 from tests.helpers.ddp_pods import ONE_THREAD, containers, job_ended, logs_by_node, node_index, node_pods
 from tests.helpers.group_pods import uninstall
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import Namespace, start_pod, wait_until
 
 # A tokenizer and a model of 100,000 parameters in the layout of Hugging Face, and conversations that repeat.
 MAKE = """
@@ -36,14 +36,9 @@ CLAIM = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared-volume
 
 
 def make_model_and_data(space: Namespace, node: str) -> None:
-    container = {"name": "make", "image": space.cluster.image, "command": ["python3", "-c", MAKE]}
-    container |= {"volumeMounts": [{"name": "shared", "mountPath": "/volume"}]}
+    container = {"volumeMounts": [{"name": "shared", "mountPath": "/volume"}]}
     container["env"] = [{"name": "HOME", "value": "/tmp"}]
-    container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    spec = {"restartPolicy": "Never", "nodeName": node, "volumes": [CLAIM], "containers": [container]}
-    spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "make"}, "spec": spec}
-    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    start_pod(space, "make", ["python3", "-c", MAKE], container, nodeName=node, volumes=[CLAIM])
     space.kubectl("wait", "pod/make", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
 
 

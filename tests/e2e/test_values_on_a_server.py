@@ -21,13 +21,15 @@ from tests.helpers.values_fuzz import Values
 SETS = int(os.environ.get("VALUES_SETS", "15"))
 SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
-# Rules between amounts, and between mounts, of which the server's words are as clear as a chart's would be: they name
-# the field and what is wrong. The check Job meets them before anything else exists.
+# Rules between amounts, between mounts, and between the handlers of a probe that is merged with the chart's, of which
+# the server's words are as clear as a chart's would be: they name the field and what is wrong. The check Job meets them
+# before anything else exists.
 AMOUNTS = re.compile(
     r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit"
     r"|must be an integer|Limit must be set for non overcommitable resources"
     r"|is not positive integer multiple of hugepages-"
     r"|volumeMounts\[\d+\]: Duplicate value|mountPath: Invalid value: \S+: must be unique"
+    r"|may not specify more than 1 handler type"
 )
 COMPLAINT = re.compile(r"\n|(?<![\w.])(?=(?:spec|metadata)\.\w)")  # begins with the path of a field
 HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints

@@ -8,8 +8,6 @@ from tests.flux.conftest import Team
 from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import wait_until
 
-LEFT = "helmreleases,jobsets,jobs,pods,services,configmaps,networkpolicies,secrets"
-
 
 def ends(team: Team, condition: str) -> dict[str, str]:
     """Wait until the only JobSet has ended so, and return it."""
@@ -24,6 +22,7 @@ def ends(team: Team, condition: str) -> dict[str, str]:
 
 
 def test_one_file_is_one_run(team: Team, tmp_path) -> None:
+    """How it is started again, refused and removed is in test_flux_page.py."""
     team.runs.commit(team.file("job-group", "pair", values(tmp_path, "sleep 5; echo first")))
     team.apply()
     wait_until(lambda: team.status("helmrelease", "pair"), "Flux has made the HelmRelease")
@@ -41,32 +40,11 @@ def test_one_file_is_one_run(team: Team, tmp_path) -> None:
     team.ready("pair")
     assert jobsets(team) == first
 
-    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second")))
-    team.pull()
-    wait_until(lambda: len(jobsets(team)) == 1 and jobsets(team) != first, "one new run in place of the old one")
-    second = ends(team, "Completed")
-    assert not set(first.values()) & set(second.values())
-
-    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second") + "workload: unknown\n"))
-    team.pull()
-    assert "workload" in team.ready("pair", "False")
-    assert jobsets(team) == second
-    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second")))
-    team.pull()
-    team.ready("pair")
-    assert jobsets(team) == second
-
     team.space.kubectl("delete", "jobsets", "--all")
     for _ in range(3):
         team.pull()
         team.reconcile("helmrelease", "pair")
     assert jobsets(team) == {}
-
-    team.runs.commit({"runs/pair.yaml": None})
-    team.pull()
-    wait_until(lambda: not team.space.objects("helmreleases"), "Flux has uninstalled the release")
-    left = {f"{item['kind']}/{item['metadata']['name']}" for item in team.space.objects(LEFT)}
-    assert left <= {"ConfigMap/kube-root-ca.crt"}
 
 
 def test_a_run_that_failed_is_not_tried_again(team: Team, tmp_path) -> None:

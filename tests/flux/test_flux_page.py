@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.flux.conftest import KINDS, Team
-from tests.flux.test_flux import LEFT
 from tests.helpers.kube import wait_until
 from tests.helpers.pages import Reader, blocks
 
 NAMESPACE = "runs"
+LEFT = "helmreleases,jobsets,jobs,pods,services,configmaps,networkpolicies,secrets"
 
 
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:

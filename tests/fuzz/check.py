@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -18,8 +19,9 @@ SECONDS = 10  # CPU time limit: 1 s on an idle machine; quadratic time would tak
 VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
 
 
-def folder() -> str:
-    """The folder with the files that generated groups and the corpus mention; libFuzzer ends without a clean-up."""
+@functools.cache
+def options() -> Options:
+    """With the folder of the files that generated groups mention; libFuzzer ends without a clean-up."""
     made = Path(tempfile.gettempdir()) / f"gpu-charts-fuzz-{os.getuid()}"
     (made / "code" / "lib").mkdir(parents=True, exist_ok=True)
     files = {"code/train.py": b"print(1)\n", "code/lib/x.bin": b"\xff\x00", "app.conf": b"a = 1\n"}
@@ -27,16 +29,16 @@ def folder() -> str:
         file = made / name
         if not file.exists() or file.read_bytes() != content:  # another process may be reading it
             file.write_bytes(content)
-    return str(made)
+    return Options(folder=str(made))
 
 
-def check(source: bytes, options: Options) -> None:
+def jobgen(source: bytes) -> None:
     start = time.process_time()
-    result = to_values(source, options)
+    result = to_values(source, options())
     spent = time.process_time() - start
     assert spent < SECONDS, f"took {spent:.1f} s"
 
-    again = to_values(source, options)
+    again = to_values(source, options())
     assert (again.text, again.diagnostics) == (result.text, result.diagnostics), "a second run differs"
 
     errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]

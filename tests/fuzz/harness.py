@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzer: python -m tests.fuzz.harness [LIBFUZZER OPTION…] CORPUS…"""
+"""Coverage-guided fuzzer: python -m tests.fuzz.harness TARGET [LIBFUZZER OPTION…] CORPUS…"""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import resource
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "worker" / "src"))
+
 import atheris
 
-with atheris.instrument_imports(include=["jobgen"]):
-    from jobgen.api import Options
+with atheris.instrument_imports(include=["gpuworker", "jobgen"]):
+    from tests.fuzz.targets import TARGETS
 
 from tests.differential import groups
-from tests.fuzz.check import check, folder
 
-MEMORY = 500 << 20
+MEMORY = 500 << 20  # of jobgen, on top of what this process has already
 
 
-def mutate(data: bytes, limit: int, seed: int) -> bytes:
+def mutate_group(data: bytes, limit: int, seed: int) -> bytes:
     """Mutate the bytes, or replace them by a generated group: mutated bytes rarely get past the parser."""
-    source = random.Random(seed)
-    if source.random() < 0.03:
+    if random.Random(seed).random() < 0.03:
         return groups.make(str(seed)).encode("utf-8", "surrogatepass")[:limit]
     return atheris.Mutate(data, limit)
 
 
 def main() -> None:
-    options = Options(folder=folder())
-    # Address space for jobgen, on top of what this process has already.
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + MEMORY
-    atheris.Setup(sys.argv, lambda data: check(data, options), custom_mutator=mutate)
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    target = sys.argv.pop(1)
+    if target == "jobgen":
+        atheris.Setup(sys.argv, TARGETS[target], custom_mutator=mutate_group)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    else:
+        atheris.Setup(sys.argv, TARGETS[target])
     atheris.Fuzz()
 
 

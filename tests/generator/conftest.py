@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import settings
 
 from jobgen.cli import cli
-
-# The same examples in every run, without a database in the repository.
-settings.register_profile("tests", database=None, derandomize=True, deadline=None)
-settings.load_profile("tests")
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
 

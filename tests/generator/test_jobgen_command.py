@@ -93,25 +93,25 @@ def test_endless_input_is_too_large(jobgen):
     assert result.exit_code == 1 and "[too-large]" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["to-values"],
-        ["to-values", "no-such-file.yaml"],
-        ["validate", "."],
-        ["to-values", "-", "--check", "no-such-file.yaml"],
-        ["to-values", "-", "-o", "no-such-folder/values.yaml"],
-        ["to-values", "-", "-o", "a", "--check", "b"],
-        ["to-values", "-", "--name", "My_Group"],
-        ["validate", "--format", "xml", "-"],
-        ["to-values", "-", "--env", "s3cret!"],
-        ["to-values", "-", "--env", "1A=s3cret"],
-        ["schema", "values"],
-        ["no-such-command"],
-    ],
-)
+WRONG_USAGE = """\
+to-values
+to-values no-such-file.yaml
+validate .
+to-values - --check no-such-file.yaml
+to-values - -o no-such-folder/values.yaml
+to-values - -o a --check b
+to-values - --name My_Group
+validate --format xml -
+to-values - --env s3cret!
+to-values - --env 1A=s3cret
+schema values
+no-such-command
+"""
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE.splitlines())
 def test_wrong_usage_and_unusable_files_exit_with_2(jobgen, arguments):
-    result = jobgen(*arguments, stdin=GROUP)
+    result = jobgen(*arguments.split(), stdin=GROUP)
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr and "s3cret" not in result.stderr and "Traceback" not in result.stderr
 

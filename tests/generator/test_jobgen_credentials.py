@@ -102,6 +102,8 @@ HARMLESS = [
     "workdir: {url: 'ssh://git@github.com/a/b.git'}",
     "config: {kubernetes: {pod_config: {spec: {tolerations: [{key: a, value: b}], containers: [{env: [{name: A_KEY, "
     "valueFrom: {secretKeyRef: {name: s, key: A_KEY}}}]}]}}}}",
+    "envs: {GOOGLE_APPLICATION_CREDENTIALS: /secrets/gcp.json, DB_PASS: '2', MAX_TOKENS: '4096', STOP_TOKENS: '</s>'}",
+    "envs: {PATH_PAT: 'checkpoint-*', FIRST_PASS: warmup, NUM_PASS: 3, TOKENIZER_KEY_2: '', COMPASS: northwest12}",
 ]
 
 
@@ -123,11 +125,6 @@ def test_all_credential_files_are_named_at_once(jobgen, group):
     result = jobgen("to-values", group("workdir: .", {"a/.env": "x", "b.pem": "x", "c.py": "x"}))
     (line,) = [line for line in result.stderr.splitlines() if ": error[" in line]
     assert brief(line).endswith("$.workdir credential-file") and "a/.env" in line and "b.pem" in line
-
-
-def test_the_note_names_every_file(jobgen, group):
-    result = jobgen("to-values", group("workdir: .", {f"lib/{number}.py": "" for number in range(60)}))
-    assert all(f"lib/{number}.py" in result.stderr for number in range(60))
 
 
 def test_the_documented_commands_converge(jobgen, group):
@@ -164,10 +161,6 @@ def test_the_way_out_names_the_variable(jobgen, group):
     assert jobgen("validate", "--secret", "HF_TOKEN", group("envs: {HF_TOKEN: ''}")).exit_code == 0
 
 
-ORDINARY = [
-    "envs: {GOOGLE_APPLICATION_CREDENTIALS: /secrets/gcp.json, DB_PASS: '2', MAX_TOKENS: '4096', STOP_TOKENS: '</s>'}",
-    "envs: {PATH_PAT: 'checkpoint-*', FIRST_PASS: warmup, NUM_PASS: 3, TOKENIZER_KEY_2: '', COMPASS: northwest12}",
-]
 CODE = """
     import wandb; wandb.login()
     wandb login; git checkout 0123456789abcdef0123456789abcdef01234567
@@ -205,12 +198,6 @@ CODE = """
 @pytest.mark.parametrize("line", [line.strip() for line in CODE.splitlines() if line.strip()])
 def test_ordinary_code_is_not_a_credential(line):
     assert not credentials.contains(line), credentials.redact(line)
-
-
-@pytest.mark.parametrize("fields", ORDINARY)
-def test_ordinary_variables_are_accepted(jobgen, group, fields):
-    result = jobgen("to-values", group(fields))
-    assert result.exit_code == 0, result.stderr
 
 
 def test_the_repository_itself_has_no_credential():

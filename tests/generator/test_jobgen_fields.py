@@ -37,14 +37,6 @@ name: reward
     assert list(found)[-1] == "schemaVersion"
 
 
-@pytest.mark.parametrize(
-    ("delay", "seconds"), [("30s", 30), ("30", 30), ("'30'", 30), ("2M", 120), ("1w", 604800), ("0", None)]
-)
-def test_one_delay_applies_to_all_tasks(values, delay, seconds):
-    found, _ = values(f"{HEADER}primary_tasks: [t]\ntermination_delay: {delay}\n---\nname: t\n")
-    assert found["tasks"]["t"].get("terminationDelaySeconds") == seconds
-
-
 def test_defaults_are_not_written(values):
     found, lines = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
     assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1, "run": ""}}, "schemaVersion": 1}, [])
@@ -148,19 +140,6 @@ def test_field_is_refused(task_error, field, expected):
 )
 def test_what_the_chart_decides_of_a_pod_is_refused(task_error, spec):
     assert task_error(f"name: t\nconfig: {{kubernetes: {{pod_config: {{spec: {{{spec}}}}}}}}}\n")
-
-
-@pytest.mark.parametrize(
-    "field",
-    ["job: {wait_for_scheduling_timeout: 1h}", "api_server_access: true", "inputs: {a: 1}", "outputs: {a: 1}"]
-    + ["_metadata: {}", "file_mounts_mapping: {}", "config: {gcp: {}}", "config: {nvidia_gpus: {disable_ecc: true}}"]
-    + ["config: {docker: {run_options: [--ipc=host]}}", "config: {docker: {run_options: x}}"]
-    + ["config: {active_workspace: x}", "config: {kubernetes: {kueue: {admission_timeout: 5}}}"],
-)
-def test_ignored_field_causes_a_note(task_values, task_notes, field):
-    assert task_values(f"name: t\n{field}\n") == {"numNodes": 1}
-    (note,) = task_notes(f"name: t\n{field}\n")
-    assert ": ignored: " in note and "[ignored-field]: " in note
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """jobgen from: manifests of other launchers as values that job-group renders."""
 
 import copy
+import functools
 import json
+import operator
 import os
 import random
 import shlex
@@ -18,10 +20,10 @@ FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
 SCRIPTS = int(os.environ.get("FROM_SCRIPTS", 50))
 
 
-def pod(command, image="registry.example.com/train:1", **spec) -> dict:
+def pod(command, **spec) -> dict:
     container = {
         "name": "main",
-        "image": image,
+        "image": "registry.example.com/train:1",
         "command": command,
         "env": [{"name": "EPOCHS", "value": "3"}, {"name": "MASTER_ADDR", "value": "x"}],
         "resources": {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": 8}},
@@ -45,23 +47,36 @@ TRAINER = {
 }
 INDEXED = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
 PART = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": pod(TORCHRUN)}}}
+# Kind -> the object's spec.
 MANIFESTS = {
-    "Job": {"spec": {**INDEXED, "template": pod(TORCHRUN)}},
-    "StatefulSet": {"spec": {"replicas": 4, "serviceName": "t", "selector": {}, "template": pod(TORCHRUN)}},
-    "PyTorchJob": {"spec": {"nprocPerNode": "8", "pytorchReplicaSpecs": ROLES}},
-    "TrainJob": {"spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": TRAINER}},
-    "JobSet": {"spec": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [PART]}},
+    "Job": {**INDEXED, "template": pod(TORCHRUN)},
+    "StatefulSet": {"replicas": 4, "serviceName": "t", "selector": {}, "template": pod(TORCHRUN)},
+    "PyTorchJob": {"nprocPerNode": "8", "pytorchReplicaSpecs": ROLES},
+    "TrainJob": {"runtimeRef": {"name": "torch-distributed"}, "trainer": TRAINER},
+    "JobSet": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [PART]},
 }
 
 
-def manifest(kind: str, body: dict, **metadata) -> str:
+def manifest(kind: str, spec: dict, **metadata) -> str:
     head = {"apiVersion": API_VERSIONS.get(kind, "x/v1"), "kind": kind, "metadata": {"name": "My_Run", **metadata}}
-    return yaml.safe_dump({**head, **body})
+    return yaml.safe_dump({**head, "spec": spec})
 
 
-def converted(jobgen, kind: str, body: dict, **metadata) -> tuple[dict, str]:
+def job(command=TORCHRUN, **container) -> dict:
+    """Spec of a Job of four pods, whose container has these fields, too."""
+    template = pod(command)
+    template["spec"]["containers"][0] |= container
+    return {**INDEXED, "template": template}
+
+
+def part(name: str, command=("serve",), **fields) -> dict:
+    """A replicated Job of a JobSet."""
+    return {"name": name, "template": {"spec": {"template": pod([*command])}}, **fields}
+
+
+def converted(jobgen, kind: str, spec: dict, **metadata) -> tuple[dict, str]:
     """Values, which their chart renders, and the notes."""
-    result = jobgen("from", "-", stdin=manifest(kind, body, **metadata))
+    result = jobgen("from", "-", stdin=manifest(kind, spec, **metadata))
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
     done = template("helm", "job-group", result.stdout.encode())
@@ -91,9 +106,7 @@ def test_a_manifest_becomes_a_task(jobgen, kind):
 
 
 def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
-    body = {"spec": {**INDEXED, "template": pod(["bash", "-c"])}}
-    body["spec"]["template"]["spec"]["containers"][0]["args"] = [SCRIPT]
-    values, notes = converted(jobgen, "Job", body)
+    values, notes = converted(jobgen, "Job", job(["bash", "-c"], args=[SCRIPT]))
     task = values["tasks"]["my-run"]
     assert (task["run"], task["launcher"], task["numNodes"]) == (SCRIPT, "ddp-launch", 4)
     assert task["accelerator"] == {"count": 8} and "command" not in container_of(task)
@@ -102,7 +115,7 @@ def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
 
 @pytest.mark.parametrize("words", ["accelerate launch a.py", "python -X dev -m torch.distributed.run a.py"])
 def test_a_launcher_in_several_words_is_the_launcher(jobgen, words):
-    values, _ = converted(jobgen, "Job", {"spec": {**INDEXED, "template": pod(words.split())}})
+    values, _ = converted(jobgen, "Job", job(words.split()))
     assert values["tasks"]["my-run"]["launcher"] == "ddp-launch"
 
 
@@ -131,7 +144,7 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     (tmp_path / "torchrun").write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" >>{tmp_path}/got\n')
     (tmp_path / "torchrun").chmod(0o755)
     command = generated(random.Random(seed))
-    result = jobgen("from", "-", stdin=manifest("Job", {"spec": {**INDEXED, "template": pod(command)}}))
+    result = jobgen("from", "-", stdin=manifest("Job", job(command)))
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
     (tmp_path / "run").write_text(task_of(values)["run"])
@@ -152,9 +165,7 @@ PLACES = [
 def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variables):
     """Its folder, its index, and references to variables, which stay as they are without one."""
     words = ["echo $PWD $JOB_COMPLETION_INDEX $SHARD $WORLD_SIZE $0", "$(MASTER_ADDR) $(LR) $(JOB_COMPLETION_INDEX)"]
-    body = {"spec": {**INDEXED, "template": pod(["sh", "-c", *words])}}
-    body["spec"]["template"]["spec"]["containers"][0] |= {"workingDir": str(tmp_path), "env": PLACES}
-    values, _ = converted(jobgen, "Job", body)
+    values, _ = converted(jobgen, "Job", job(["sh", "-c", *words], workingDir=str(tmp_path), env=PLACES))
     task = values["tasks"]["my-run"]
     assert "workingDir" not in json.dumps(task["podTemplate"])
     rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", "LR": "1", **variables}
@@ -170,7 +181,7 @@ def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
         "labels": {"job-name": "a", "batch.kubernetes.io/job-name": "a", "team": "x"},
         "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
     }
-    values, notes = converted(jobgen, "Job", {"spec": {**INDEXED, "template": template}})
+    values, notes = converted(jobgen, "Job", {**INDEXED, "template": template})
     pod_template = task_of(values)["podTemplate"]
     assert pod_template["metadata"] == {"labels": {"team": "x"}}
     assert pod_template["spec"]["terminationGracePeriodSeconds"] == 30
@@ -179,42 +190,39 @@ def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
 
 
 def test_deadlines_restarts_and_order_become_values(jobgen):
-    body = {"spec": {**INDEXED, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0, "template": pod(TORCHRUN)}}
-    values, notes = converted(jobgen, "Job", body)
+    values, notes = converted(jobgen, "Job", {**job(), "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0})
     assert (values["activeDeadlineSeconds"], values["ttlSecondsAfterFinished"]) == (60, 0) and "Seconds" not in notes
-    policy = {"runPolicy": {"ttlSecondsAfterFinished": 5}, **MANIFESTS["PyTorchJob"]["spec"]}
-    assert converted(jobgen, "PyTorchJob", {"spec": policy})[0]["ttlSecondsAfterFinished"] == 5
+    policy = {"runPolicy": {"ttlSecondsAfterFinished": 5}, **MANIFESTS["PyTorchJob"]}
+    assert converted(jobgen, "PyTorchJob", policy)[0]["ttlSecondsAfterFinished"] == 5
     assert task_of(converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0])["recovery"] == {"maxRestartsOnErrors": 3}
-    parts = [{"name": name, "template": {"spec": {"template": pod([name])}}} for name in ("a", "b", "c")]
-    parts[2]["dependsOn"] = [{"name": "a", "status": "Ready"}, {"name": "b", "status": "Complete"}]
-    body = {"spec": {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}}
-    tasks = converted(jobgen, "JobSet", body)[0]["tasks"]
+    waits = [{"name": "a", "status": "Ready"}, {"name": "b", "status": "Complete"}]
+    parts = [part("a"), part("b"), part("c", dependsOn=waits)]
+    group = {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}
+    tasks = converted(jobgen, "JobSet", group)[0]["tasks"]
     assert tasks["c"]["dependsOn"] == {"a": "started", "b": "done"}
     assert tasks["a"]["recovery"]["maxRestartsOnErrors"] == 2
     probe = {"tcpSocket": {"port": 80}}
     parts[0]["template"]["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe
-    assert converted(jobgen, "JobSet", body)[0]["tasks"]["c"]["dependsOn"]["a"] == "ready"
+    assert converted(jobgen, "JobSet", group)[0]["tasks"]["c"]["dependsOn"]["a"] == "ready"
 
 
 def test_a_part_that_is_taken_at_one_place_is_not_taken_at_another(jobgen):
-    text = manifest("Job", {"spec": {"template": pod(TORCHRUN)}})
-    text = text.replace("metadata:\n", "metadata:\n  labels: &l {team: rl}\n  annotations: *l\n  x: .nan\n", 1)
+    twice = "metadata:\n  labels: &l {team: rl}\n  annotations: *l\n  x: .nan\n"
+    text = manifest("Job", job()).replace("metadata:\n", twice, 1)
     result = jobgen("from", "-", stdin=text)
     assert result.exit_code == 0, result.stderr
     assert [part for part in ("labels", "annotations", "x") if f"$.metadata.{part}" not in result.stderr] == []
 
 
 def test_a_job_that_waits_for_a_later_one_is_refused(jobgen):
-    parts = [{"name": name, "template": {"spec": {"template": pod([name])}}} for name in ("a", "b")]
-    parts[0]["dependsOn"] = [{"name": "b", "status": "Complete"}]
-    result = jobgen("from", "-", stdin=manifest("JobSet", {"spec": {"replicatedJobs": parts}}))
+    parts = [part("a", dependsOn=[{"name": "b", "status": "Complete"}]), part("b")]
+    result = jobgen("from", "-", stdin=manifest("JobSet", {"replicatedJobs": parts}))
     assert result.exit_code == 1 and "$.spec.replicatedJobs[0].dependsOn[0]: " in result.stderr
 
 
 def test_a_container_without_a_command_gets_one(jobgen):
-    body = {"spec": {**INDEXED, "template": pod([])}}
-    body["spec"]["template"]["spec"]["containers"][0]["args"] = ["a b"]
-    result = jobgen("from", "--command", "serve", "--command", "-v", "-", stdin=manifest("Job", body))
+    text = manifest("Job", job([], args=["a b"]))
+    result = jobgen("from", "--command", "serve", "--command", "-v", "-", stdin=text)
     assert task_of(yaml.safe_load(result.stdout))["run"] == "serve -v 'a b'\n"
 
 
@@ -224,9 +232,8 @@ def test_a_name_that_fits_once_is_not_in_the_pods(jobgen):
 
 
 def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
-    body = {"spec": {"template": pod(["bash", "-c", "serve"])}}
-    body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKENIZER_KEY", "value": "word-level"}]
-    text = manifest("Job", body, name="x" * 60)
+    harmless = [{"name": "TOKENIZER_KEY", "value": "word-level"}]
+    text = manifest("Job", job(["bash", "-c", "serve"], env=harmless), name="x" * 60)
     assert jobgen("from", "-n", "rl", "-", stdin=text).exit_code == 1
     done = jobgen("from", "-n", "rl", "--allow", "TOKENIZER_KEY", "-", stdin=text)
     assert done.exit_code == 0 and list(yaml.safe_load(done.stdout)["tasks"]) == ["rl"]
@@ -246,26 +253,28 @@ MARK = "mark-7f3a"
 def test_every_part_is_in_a_value_or_in_a_note(jobgen, kind):
     """A field is added to each mapping of the object in turn, and to each list of mappings an entry."""
     whole = yaml.safe_load(manifest(kind, MANIFESTS[kind], labels={"a": "b"}, annotations={"a": "b"}))
-    spots = [path for path, value in mappings(whole, ()) if "resources" not in path and "selector" not in path]
+    spots = [path for path in paths(whole) if isinstance(at(whole, path), dict)]
+    spots = [path for path in spots if "resources" not in path and "selector" not in path]
     assert len(spots) > 5
     for path in spots:
         changed = copy.deepcopy(whole)
-        target = changed
-        for key in path:
-            target = target[key]
-        target["xMarked"] = MARK
+        at(changed, path)["xMarked"] = MARK
         result = jobgen("from", "-", stdin=yaml.safe_dump(changed))
         parts = [f"{place(path[:count])}: " for count in range(2, len(path) + 1)]
         noted = "xMarked" in result.stderr or any(part in result.stderr for part in parts)
         assert MARK in result.stdout or noted, (path, result.stderr)
 
 
-def mappings(value, path):
-    if isinstance(value, dict):
-        yield path, value
+def paths(value, path=()):
+    """The keys that lead to each part of it, those of the whole first."""
+    yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in items:
-        yield from mappings(each, (*path, key))
+        yield from paths(each, (*path, key))
+
+
+def at(whole, path):
+    return functools.reduce(operator.getitem, path, whole)
 
 
 def place(path) -> str:
@@ -273,8 +282,8 @@ def place(path) -> str:
 
 
 def test_what_the_charts_take_of_a_pod_is_kept(jobgen):
-    body = {"spec": {**INDEXED, "backoffLimit": 3, "template": pod(TORCHRUN)}}
-    spec = body["spec"]["template"]["spec"]
+    body = {**job(), "backoffLimit": 3}
+    spec = body["template"]["spec"]
     claim = {"persistentVolumeClaim": {"claimName": "data"}}
     spec |= {"volumes": [{"name": "home", **claim}], "runtimeClassName": "nvidia", "containers": [*spec["containers"]]}
     reference = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
@@ -304,16 +313,13 @@ def test_the_queue_is_kept_and_the_namespace_is_noted(jobgen):
     values, notes = converted(jobgen, "Job", MANIFESTS["Job"], labels=labels)
     assert "kueue" not in values and "priority-class" in notes
     labels = {"kueue.x-k8s.io/queue-name": "team-a"}
-    many = {"spec": {"completions": 20, "parallelism": 20, "template": pod(["serve"])}}
+    many = {"completions": 20, "parallelism": 20, "template": pod(["serve"])}
     assert converted(jobgen, "Job", many, labels=labels)[0]["workload"] == "jobs"
 
 
 def test_several_replicated_jobs_become_a_group(jobgen):
     body = copy.deepcopy(MANIFESTS["JobSet"])
-    body["spec"]["replicatedJobs"] += [
-        {"name": "ps", "template": {"spec": {"template": pod(["serve", "a b", "My_Run-w-0-0.x"])}}},
-        {"name": "none", "replicas": 0, "template": {"spec": {"template": pod(["x"])}}},
-    ]
+    body["replicatedJobs"] += [part("ps", ["serve", "a b", "My_Run-w-0-0.x"]), part("none", replicas=0)]
     values, notes = converted(jobgen, "JobSet", body)
     assert {name: task["numNodes"] for name, task in values["tasks"].items()} == {"w": 4, "ps": 1}
     assert values["tasks"]["ps"]["run"] == "serve 'a b' My_Run-w-0-0.x\n"
@@ -322,7 +328,7 @@ def test_several_replicated_jobs_become_a_group(jobgen):
 
 def test_the_container_named_pytorch_is_taken_and_the_pod_of_the_workers(jobgen):
     body = copy.deepcopy(MANIFESTS["PyTorchJob"])
-    worker = body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker = body["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     worker["containers"] = [{"name": "log", "command": ["tail"]}, worker["containers"][0] | {"name": "pytorch"}]
     worker["priorityClassName"] = "high"
     values, notes = converted(jobgen, "PyTorchJob", body)
@@ -333,48 +339,37 @@ def test_the_container_named_pytorch_is_taken_and_the_pod_of_the_workers(jobgen)
 
 def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
     body = copy.deepcopy(MANIFESTS["TrainJob"])
-    del body["spec"]["trainer"]["image"]
+    del body["trainer"]["image"]
     values, notes = converted(jobgen, "TrainJob", body)
     assert "image" not in container_of(task_of(values)) and "set image" in notes
 
 
-UNKNOWN_MOUNT = pod(TORCHRUN)
-UNKNOWN_MOUNT["spec"]["containers"][0]["volumeMounts"] = [{"name": "no", "mountPath": "/x"}]
 INIT = {"name": "i", "image": "x", "env": [{"name": "WORLD_SIZE", "value": "2"}]}
-NO_SHELL_NAME = pod(["sh", "-c", "echo $(a.b)"])
-NO_SHELL_NAME["spec"]["containers"][0]["env"] = [{"name": "a.b", "value": "c"}]
+ALONE = manifest("Job", {"template": pod(["a"])})
 REFUSED = {
     "another kind": "kind: Deployment\nspec: {}\n",
     "no spec": "apiVersion: batch/v1\nkind: Job\n",
     "a list": "- a\n",
-    "no command": manifest("Job", {"spec": {"template": pod([])}}),
-    "arguments for an image's own command": manifest("Job", {"spec": {"template": pod([])}}).replace(
-        "command: []", "args: [--epochs, '3']"
-    ),
-    "more nodes than a run can have": manifest("Job", {"spec": {"parallelism": 2000, "template": pod(TORCHRUN)}}),
+    "no command": manifest("Job", job([])),
+    "arguments for an image's own command": manifest("Job", job([], args=["--epochs", "3"])),
+    "more nodes than a run can have": manifest("Job", {**job(), "parallelism": 2000}),
     "a group file": "name: rl\nexecution: parallel\n---\nname: a\nrun: x\n",
-    "a work queue": manifest("Job", {"spec": {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}}),
-    "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
-    "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
-    "a key that is there twice": manifest("Job", {"spec": {"template": pod(["a"])}}).replace(
-        "spec:", "kind: Job\nspec:", 1
+    "a work queue": manifest("Job", {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}),
+    "a Job of Volcano": ALONE.replace("batch/v1", "batch.volcano.sh/v1alpha1"),
+    "a variable": manifest("Job", {"parallelism": "$NODES", "template": pod(TORCHRUN)}),
+    "a key that is there twice": ALONE.replace("spec:", "kind: Job\nspec:", 1),
+    "a field that Kubernetes does not have": manifest("Job", {"template": pod(["a"], gpus=8)}),
+    "a number as a variable": ALONE.replace("'3'", "3"),
+    "a name that Kubernetes does not take": manifest("JobSet", {"replicatedJobs": [{**PART, "name": "W_1"}]}),
+    "a name that Helm reads as a boolean": manifest("Job", job(), name="True"),
+    "a name that is there twice": manifest("JobSet", {"replicatedJobs": [PART, PART]}),
+    "a variable that no shell can read": manifest(
+        "Job", job(["sh", "-c", "echo $(a.b)"], env=[{"name": "a.b", "value": "c"}])
     ),
-    "a field that Kubernetes does not have": manifest("Job", {"spec": {"template": pod(["a"], gpus=8)}}),
-    "a number as a variable": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("'3'", "3"),
-    "a name that Kubernetes does not take": manifest("JobSet", {"spec": {"replicatedJobs": [{**PART, "name": "W_1"}]}}),
-    "a name that Helm reads as a boolean": manifest("Job", {"spec": {"template": pod(["a"])}}, name="True"),
-    "a name that is there twice": manifest("JobSet", {"spec": {"replicatedJobs": [PART, PART]}}),
-    "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),
-    "a variable of torchrun in an init container": manifest(
-        "Job", {"spec": {"template": pod(["a"], initContainers=[INIT])}}
-    ),
-    "a mount without a volume": manifest("Job", {"spec": {"template": UNKNOWN_MOUNT}}),
-    "a name that is too long": manifest(
-        "JobSet",
-        {"spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": pod(["serve"])}}}]}},
-        name="x" * 60,
-    ),
-    "two objects": manifest("Job", {"spec": {"template": pod(TORCHRUN)}}) + "---\n" + manifest("Job", {"spec": {}}),
+    "a variable of torchrun in an init container": manifest("Job", {"template": pod(["a"], initContainers=[INIT])}),
+    "a mount without a volume": manifest("Job", job(volumeMounts=[{"name": "no", "mountPath": "/x"}])),
+    "a name that is too long": manifest("JobSet", {"replicatedJobs": [part("w")]}, name="x" * 60),
+    "two objects": f"{ALONE}---\n{ALONE}",
 }
 
 
@@ -385,27 +380,21 @@ def test_what_cannot_be_converted_is_refused(jobgen, what):
 
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH1"
-# Place in the pod template -> what is planted there.
+# Fields of the container in which it is planted.
 PLANTED = {
-    "variable by its name": (("env", 0), {"name": "WANDB_API_KEY", "value": "s3cret-value"}),
-    "variable by its text": (("env", 0), {"name": "LOGIN", "value": f"x {TOKEN}"}),
-    "script": (("command",), ["bash", "-c", f"export HF_TOKEN={TOKEN}; torchrun t.py"]),
-    "argument": (("command",), ["torchrun", "t.py", f"--token={TOKEN}"]),
-    "two arguments": (("command",), ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]),
-    "arguments": (("args",), ["--auth", TOKEN]),
-    "image": (("image",), "https://user:s3cretpassw0rd@registry.example.com/a:1"),
+    "variable by its name": {"env": [{"name": "WANDB_API_KEY", "value": "s3cret-value"}]},
+    "variable by its text": {"env": [{"name": "LOGIN", "value": f"x {TOKEN}"}]},
+    "script": {"command": ["bash", "-c", f"export HF_TOKEN={TOKEN}; torchrun t.py"]},
+    "argument": {"command": ["torchrun", "t.py", f"--token={TOKEN}"]},
+    "two arguments": {"command": ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]},
+    "arguments": {"args": ["--auth", TOKEN]},
+    "image": {"image": "https://user:s3cretpassw0rd@registry.example.com/a:1"},
 }
 
 
 @pytest.mark.parametrize("place", PLANTED)
 def test_credentials_are_refused_and_not_repeated(jobgen, place):
-    body = {"spec": {"template": pod(TORCHRUN)}}
-    path, planted = PLANTED[place]
-    target = body["spec"]["template"]["spec"]["containers"][0]
-    for key in path[:-1]:
-        target = target[key]
-    target[path[-1]] = planted
-    result = jobgen("from", "-", stdin=manifest("Job", body))
+    result = jobgen("from", "-", stdin=manifest("Job", job(**{"command": TORCHRUN, **PLANTED[place]})))
     assert (result.exit_code, result.stdout) == (1, "") and "credential" in result.stderr
     assert not [part for part in ("s3cret", TOKEN, "0123456789abcdef") if part in result.stderr]
 
@@ -415,15 +404,8 @@ def test_damaged_manifests_never_cause_an_internal_error(jobgen):
     cases = [(kind, body) for kind, body in MANIFESTS.items() for _ in range(FUZZ)]
     for kind, body in cases:
         damaged = copy.deepcopy(body)
-        places = list(walk(damaged))
-        parent, key = chance.choice(places)
+        *parents, key = chance.choice([path for path in paths(damaged) if path])
+        parent = at(damaged, parents)
         parent[key] = chance.choice([None, 7, "text", [], {}, [None], {"a": None}, True, [[1]], -1, "a$b'"])
         result = jobgen("from", "-", stdin=manifest(kind, damaged))
         assert result.exit_code in (0, 1), (kind, key, parent[key], result.stderr)
-
-
-def walk(value):
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in items:
-        yield value, key
-        yield from walk(each)

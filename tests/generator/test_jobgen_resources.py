@@ -10,37 +10,11 @@ def resources(text: str) -> str:
     return f"name: t\nresources: {text}\n"
 
 
-@pytest.mark.parametrize(
-    ("cpus", "cpu", "memory", "quantity"),
-    [("4+", "4", "16", "16G"), (".5", "0.5", "512mi", "512Mi"), ("0.00001", "0.001", "1TB", "1024G")],
-)
-def test_cpus_and_memory_become_requests(task_values, cpus, cpu, memory, quantity):
-    """Amounts of every form are compared with SkyPilot's in tests/differential."""
-    found = task_values(resources(f"{{cpus: {cpus}, memory: {memory}}}"))["resources"]
-    assert found == {"requests": {"cpu": cpu, "memory": quantity}}
-
-
 def test_disk_size_and_not_ephemeral_storage_is_requested(task_values, task_notes):
     task = resources("{ephemeral_storage: 1, disk_size: 2GB}")
     assert task_values(task)["resources"]["requests"] == {"ephemeral-storage": "2G"}
     (note,) = task_notes(task)
     assert brief(note) == "$.resources.ephemeral_storage ignored-field" and "disk_size" in note
-
-
-@pytest.mark.parametrize(
-    ("given", "types", "count"),
-    [
-        ("H100", ["H100"], 1),
-        ("{H100: 8}", ["H100"], 8),
-        ('{"L4:1", T4}', ["L4", "T4"], 1),
-        ("[L4, L4]", ["L4"], 1),
-    ],
-)
-@pytest.mark.parametrize("field", ["accelerators", "gpus"])
-def test_accelerators_become_types_and_a_count(task_values, task_notes, field, given, types, count):
-    task = resources(f"{{{field}: {given}}}")
-    assert task_values(task) == {"numNodes": 1, "accelerator": {"types": types, "count": count}}
-    assert task_notes(task) == []
 
 
 def test_a_fraction_of_a_gpu_is_rounded_up(task_values, task_notes):
@@ -88,12 +62,6 @@ def test_fields_that_exclude_each_other(errors, given, expected, words):
     assert words in line and (len(lines) == 1 or "infra: gcp" in given)
 
 
-@pytest.mark.parametrize("infra", ["kubernetes", "k8s", "Kubernetes", "'*'", "'*/*'"])
-def test_kubernetes_is_the_only_infra(task_values, task_notes, infra):
-    assert task_values(resources(f"{{infra: {infra}}}")) == {"numNodes": 1}
-    assert task_notes(resources(f"{{infra: {infra}}}")) == []
-
-
 def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(task_values, task_notes, errors):
     task = resources("{infra: 'k8s/aws:eks:cluster/prod'}")
     assert task_values(task) == {"numNodes": 1}
@@ -106,35 +74,10 @@ def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(task_values,
     assert 'task "t"' in line and "context" in line
 
 
-@pytest.mark.parametrize(
-    "image",
-    ["docker:registry.example.com/a/b:1", "registry.example.com/a/b:1", "{docker: 'registry.example.com/a/b:1'}"],
-)
-def test_image_loses_the_prefix_docker(task_values, image):
-    assert task_values(resources(f"{{image_id: {image}}}"))["image"] == "registry.example.com/a/b:1"
-
-
-def test_recovery_keeps_restarts_and_exit_codes(task_values, task_notes):
-    task = resources("{job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 3, recover_on_exit_codes: 29}}")
-    assert task_values(task)["recovery"] == {"maxRestartsOnErrors": 3, "recoverOnExitCodes": [29]}
-    assert len(task_notes(task)) == 1
-    assert task_values(resources("{job_recovery: {recover_on_exit_codes: [1, 2]}}"))["recovery"] == {
-        "recoverOnExitCodes": [1, 2]
-    }
-    assert task_values(resources("{job_recovery: EAGER_NEXT_REGION}")) == {"numNodes": 1}
-
-
 def test_recovery_on_exit_code_0_is_refused(task_error):
     task = resources("{job_recovery: {recover_on_exit_codes: [0, 29]}}")
     error = task_error(task)
     assert brief(error) == "$.resources.job_recovery.recover_on_exit_codes[0] refused-field" and "succeeded" in error
-
-
-def test_labels_and_priority_class_become_pod_template(task_values):
-    assert task_values(resources("{labels: {team: rl, example.com/a: ''}, priority_class: high}"))["podTemplate"] == {
-        "metadata": {"labels": {"team": "rl", "example.com/a": ""}},
-        "spec": {"priorityClassName": "high"},
-    }
 
 
 # A field that the schema refuses as a whole has an example there, which test_jobgen_schemas.py tries.
@@ -154,20 +97,3 @@ REFUSED = {
 def test_resource_is_refused(task_error, field):
     for value in REFUSED[field]:
         assert f"]: $.resources.{field}" in task_error(resources(f"\n  {field}: {value}")), value
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["ports: 8080", "ports: ['80-90', 1]", "disk_tier: best", "network_tier: best", "local_disk: 'nvme:300+'"]
-    + [
-        "max_hourly_cost: 1.5",
-        "autostop: 10",
-        "autostop: {idle_minutes: 1}",
-        "priority: -5",
-        "accelerator_args: {tpu_vm: true}",
-    ],
-)
-def test_ignored_resource_causes_a_note(task_values, task_notes, given):
-    assert task_values(resources(f"{{{given}}}")) == {"numNodes": 1}
-    (note,) = task_notes(resources(f"{{{given}}}"))
-    assert f"]: $.resources.{given.split(':')[0]}: ignored: " in note and "[ignored-field]: " in note

@@ -7,24 +7,6 @@ from tests.generator.diagnostic_lines import brief
 HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
-def test_envs_become_the_text_that_skypilot_makes_of_them(task_values, task_notes):
-    task = """\
-        name: t
-        envs: {EPOCHS: 10, RATE: 1e-4, HALF: 0.5, EMPTY: "", DAY: 2026-01-02, TEXT: "yes", N: "2", <<: {M: x}}
-        """
-    assert task_values(task)["env"] == {
-        "EPOCHS": "10",
-        "RATE": "1e-4",
-        "HALF": "0.5",
-        "EMPTY": "",
-        "DAY": "2026-01-02",
-        "TEXT": "yes",
-        "N": "2",
-        "M": "x",
-    }
-    assert task_notes(task) == []
-
-
 @pytest.mark.parametrize(
     ("written", "text"),
     [

@@ -12,31 +12,6 @@ def pod(spec: str) -> str:
     return f"config: {{kubernetes: {{pod_config: {{spec: {spec}}}}}}}"
 
 
-@pytest.mark.parametrize(
-    ("field", "expected", "words", "unwanted"),
-    [
-        ("resources: {accelerators: 'H100:x'}", "$.resources.accelerators bad-value", "{H100: 8}", "="),
-        ("resources: {cloud: kubernetes, region: ctx}", "$.resources.region refused-field", "--kube-context", ""),
-        ("file_mounts: {/x: 'https://a/b'}", '$.file_mounts["/x"] refused-field', "setup", "bucket"),
-        ("file_mounts: {/x: {source: 'hf://a/b'}}", '$.file_mounts["/x"].source refused-field', "setup", "bucket"),
-        ("file_mounts: {/x: 's3://a/b'}", '$.file_mounts["/x"] refused-field', "CSI", "setup"),
-        (
-            "resources: {labels: {kueue.x-k8s.io/queue-name: q}}",
-            '$.resources.labels["kueue.x-k8s.io/queue-name"] refused-field',
-            "local_queue_name",
-            "",
-        ),
-        ("resources: {image_id: ami-0123}", "$.resources.image_id bad-value", "virtual machine", ""),
-        ("resources: {image_id: 'skypilot:gpu-ubuntu-2204'}", "$.resources.image_id bad-value", "virtual machine", ""),
-        ("resources: {image_id: 'https://a/b:1'}", "$.resources.image_id bad-value", "address", ""),
-        ("resources: {image_id: 'docker:a/b:${V}'}", "$.resources.image_id bad-value", "variable", ""),
-    ],
-)
-def test_a_message_names_a_way_that_works(task_error, field, expected, words, unwanted):
-    error = task_error(f"name: t\n{field}\n")
-    assert brief(error) == expected and words in error and (not unwanted or unwanted not in error)
-
-
 def test_fields_of_the_header_that_belong_elsewhere(errors, values):
     (error,) = errors(f"{HEADER}envs: {{A: s3cret}}\n---\nname: t\n")
     assert brief(error) == "3:1 $.envs refused-field" and "--env" in error and "s3cret" not in error

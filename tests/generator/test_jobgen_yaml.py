@@ -1,7 +1,6 @@
 """Written values read back unchanged, for every content of scripts and variables."""
 
 import pytest
-import yaml
 
 from jobgen.yaml_writer import dump
 
@@ -44,17 +43,6 @@ SCRIPTS = [
 
 def dumped(task: dict) -> str:
     return dump({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, b"")
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_are_read_back_unchanged(script):
-    task = {"env": {"TEXT": script}, "setup": script, "run": script}
-    assert yaml.safe_load(dumped(task))["tasks"]["t"] == task
-
-
-@pytest.mark.parametrize("word", AMBIGUOUS)
-def test_ambiguous_words_are_quoted(word):
-    assert f'A: "{word}"' in dumped({"env": {"A": word}})
 
 
 def test_ambiguous_keys_are_quoted():

@@ -1,14 +1,14 @@
 """kubectl runs: the judge, over the charts' objects with each fault on each rank in each state of the run."""
 
+import functools
 import itertools
-import random
 
 import pytest
 
 from gpuworker.launch import launcher
 from gpuworker.launch.failure_causes import CAUSES, Failure
 from kubectl_runs.report import ranks as table
-from tests.generator.cluster_objects import LATER, cluster
+from tests.generator.cluster_objects import LATER, Cluster, cluster
 
 BEFORE = "2026-11-01T10:06:00Z"
 ALONE = {"learner": {"numNodes": 2, "run": "a"}, "buffer": {"run": "b"}}
@@ -20,144 +20,96 @@ RUNS = {
     "ddp-job": lambda: cluster("ddp-run", workload="indexed-job"),
     "ddp-statefulset": lambda: cluster("ddp-run", workload="statefulset"),
 }
-# What keeps a pod from starting: fault -> (phase, cause).
+
+
+@functools.cache
+def healthy(name):
+    return RUNS[name]()
+
+
+def mounts(run, rank):
+    run.waiting(rank, "ContainerCreating")
+    run.event(run.pods[rank]["metadata"]["name"], "FailedMount", "timed out")
+
+
+def unseen(run, rank):
+    run.pods[rank]["status"] = {"phase": "Pending"}
+    run.pods[rank]["spec"].pop("nodeName", 0)
+
+
+def silent(run, rank):
+    """Kubernetes takes back the pod's readiness alone."""
+    run.pods[rank]["status"]["conditions"][-1].update(type="Ready", status="False")
+
+
+# What keeps a pod from starting: (phase, cause, what happens to the run and the rank, …).
 WAITS = {
     "no room": (
-        lambda c, r: c.unscheduled(r, "Unschedulable", "0/4 nodes: 4 Insufficient nvidia.com/gpu."),
         "pending",
         "Unschedulable",
-    ),
-    "claim": (
-        lambda c, r: c.unscheduled(r, "Unschedulable", 'persistentvolumeclaim "data" not found'),
-        "pending",
+        Cluster.unscheduled,
         "Unschedulable",
+        "0/4 nodes: no room",
     ),
-    "gate": (lambda c, r: c.unscheduled(r, "SchedulingGated", "Scheduling is blocked"), "queued", "SchedulingGated"),
-    "unseen": (
-        lambda c, r: c.pods[r].update(status={"phase": "Pending"}) or c.pods[r]["spec"].pop("nodeName", 0),
-        "pending",
-        "Pending",
-    ),
-    "image": (
-        lambda c, r: c.waiting(r, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'),
-        "starting",
-        "ImagePullBackOff",
-    ),
-    "image name": (lambda c, r: c.waiting(r, "InvalidImageName", "couldn't parse"), "starting", "InvalidImageName"),
-    "pulls": (lambda c, r: c.waiting(r, "ContainerCreating"), "starting", "ContainerCreating"),
-    "secret": (
-        lambda c, r: c.waiting(r, "CreateContainerConfigError", 'secret "rl-secrets" not found'),
-        "starting",
-        "CreateContainerConfigError",
-    ),
-    "user": (
-        lambda c, r: c.waiting(
-            r, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"
-        ),
-        "starting",
-        "CreateContainerConfigError",
-    ),
-    "command": (
-        lambda c, r: c.waiting(r, "RunContainerError", 'exec: "sh": not found'),
-        "starting",
-        "RunContainerError",
-    ),
-    "mount": (
-        lambda c, r: (
-            c.waiting(r, "ContainerCreating"),
-            c.event(c.pods[r]["metadata"]["name"], "FailedMount", "timed out"),
-        ),
-        "starting",
-        "FailedMount",
-    ),
-    "sandbox": (
-        lambda c, r: (
-            c.waiting(r, "ContainerCreating"),
-            c.event(c.pods[r]["metadata"]["name"], "FailedCreatePodSandBox", "cni"),
-        ),
-        "starting",
-        "FailedCreatePodSandBox",
-    ),
-    "no pod": (lambda c, r: c.removed(r), "missing", "NoPod"),
+    "gate": ("queued", "SchedulingGated", Cluster.unscheduled, "SchedulingGated", "Scheduling is blocked"),
+    "unseen": ("pending", "Pending", unseen),
+    "image": ("starting", "ImagePullBackOff", Cluster.waiting, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'),
+    "image name": ("starting", "InvalidImageName", Cluster.waiting, "InvalidImageName", "couldn't parse"),
+    "pulls": ("starting", "ContainerCreating", Cluster.waiting, "ContainerCreating"),
+    "secret": ("starting", "CreateContainerConfigError", Cluster.waiting, "CreateContainerConfigError", "not found"),
+    "command": ("starting", "RunContainerError", Cluster.waiting, "RunContainerError", 'exec: "sh": not found'),
+    "mount": ("starting", "FailedMount", mounts),
+    "no pod": ("missing", "NoPod", Cluster.removed),
 }
-# How a rank ends: fault -> (phase, cause).
+# How a rank ends.
 ENDS = {
-    "exit 3": (lambda c, r: c.ended(r, 3, "step 1\nValueError: no"), "failed", "Error"),
-    "out of memory": (lambda c, r: c.ended(r, 137, reason="OOMKilled"), "failed", "OOMKilled"),
-    "killed": (lambda c, r: c.ended(r, 137), "failed", "Error"),
-    "not found": (lambda c, r: c.ended(r, 127, "sh: train: not found"), "failed", "Error"),
-    "no start": (lambda c, r: c.ended(r, 128, "exec", reason="StartError"), "failed", "StartError"),
-    "rendezvous": (
-        lambda c, r: c.ended(r, 69, "exit code 69 (slow-import): all nodes joined. set X"),
-        "failed",
-        "slow-import",
-    ),
-    "hang": (
-        lambda c, r: c.ended(r, 70, "exit code 70 (no-progress): no rank made progress. look"),
-        "failed",
-        "no-progress",
-    ),
-    "stopped": (lambda c, r: c.ended(r, 143), "stopped", "Terminating"),
+    "exit 3": ("failed", "Error", Cluster.ended, 3, "step 1\nValueError: no"),
+    "out of memory": ("failed", "OOMKilled", Cluster.ended, 137, "", LATER, "OOMKilled"),
+    "killed": ("failed", "Error", Cluster.ended, 137),
+    "no start": ("failed", "StartError", Cluster.ended, 128, "exec", LATER, "StartError"),
+    "rendezvous": ("failed", "slow-import", Cluster.ended, 69, "exit code 69 (slow-import): all nodes joined. set X"),
+    "hang": ("failed", "no-progress", Cluster.ended, 70, "exit code 70 (no-progress): no rank made progress. look"),
+    "stopped": ("stopped", "Terminating", Cluster.ended, 143),
 }
 # What happens to a pod that runs.
 LOSSES = {
-    "drained": (lambda c, r: c.disrupted(r, "EvictionByEvictionAPI"), "stopped", "EvictionByEvictionAPI"),
-    "preempted": (lambda c, r: c.disrupted(r, "PreemptionByScheduler"), "stopped", "PreemptionByScheduler"),
-    "node gone": (lambda c, r: c.disrupted(r, "DeletionByTaintManager"), "lost", "DeletionByTaintManager"),
-    "node silent": (
-        # Kubernetes takes back the pod's readiness alone.
-        lambda c, r: c.pods[r]["status"]["conditions"][-1].update(type="Ready", status="False"),
-        "lost",
-        "NodeLost",
-    ),
+    "drained": ("stopped", "EvictionByEvictionAPI", Cluster.disrupted, "EvictionByEvictionAPI"),
+    "preempted": ("stopped", "PreemptionByScheduler", Cluster.disrupted, "PreemptionByScheduler"),
+    "node gone": ("lost", "DeletionByTaintManager", Cluster.disrupted, "DeletionByTaintManager"),
+    "node silent": ("lost", "NodeLost", silent),
 }
 
 
-def mutants():
-    """Every run, with every fault on every rank, and a sample of two faults at once."""
-    for name, make in RUNS.items():
-        base = make()
-        for kind, faults in (("wait", WAITS), ("end", ENDS), ("loss", LOSSES)):
-            for fault, rank in itertools.product(faults, base.pods):
-                yield name, base, kind, fault, faults[fault], rank
-
-
-def test_each_fault_of_each_rank_is_named():
-    count = 0
-    for name, base, kind, fault, (break_it, phase, cause), rank in mutants():
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("fault", [*WAITS, *ENDS, *LOSSES])
+def test_each_fault_of_each_rank_is_named(name, fault):
+    base = healthy(name)
+    for rank in base.pods:
         found = base.copy()
-        break_it(found, rank)
+        phase, cause, happens, *arguments = (WAITS | ENDS | LOSSES)[fault]
+        happens(found, rank, *arguments)
         status = found.judged()
         state = {each.name: each for each in status.ranks}
-        where = (name, fault, rank)
-        assert (state[rank].phase, state[rank].cause) == (phase, cause), where
+        assert (state[rank].phase, state[rank].cause) == (phase, cause), rank
         (finding,) = [each for each in status.findings if each.cause == cause]
-        assert finding.ranks == (rank,) and finding.first == (phase == "failed"), where
+        assert finding.ranks == (rank,) and finding.first == (phase == "failed"), rank
         rest = {each.phase for each in status.ranks if each.name != rank}
-        waits = kind == "wait" and name not in ("alone",)
-        assert rest == ({"waiting"} if waits else {"running"}), (where, rest)
-        others = {each.cause for each in status.findings} - {cause}
-        assert others == ({"barrier"} if waits else set()), (where, others)
-        count += 1
-    assert count >= 450
+        waits = fault in WAITS and name != "alone"
+        assert rest == ({"waiting"} if waits else {"running"}), rank
+        assert {each.cause for each in status.findings} - {cause} == ({"barrier"} if waits else set()), rank
 
 
-def test_two_faults_are_both_named_and_the_first_failure_is_the_earlier_one():
-    chance = random.Random(7)
-    for name, make in RUNS.items():
-        base = make()
-        for _ in range(30):
-            one, two = chance.sample(sorted(base.pods), 2)
-            found = base.copy()
-            end, wait = chance.choice(sorted(ENDS)[:6]), chance.choice(sorted(WAITS))
-            code = chance.choice([1, 3, 9])
-            found.ended(one, code, "boom", at=BEFORE)
-            found.ended(two, code + 1, "bang", at=LATER)
-            (first,) = [each for each in found.judged().findings if each.first]
-            assert (first.ranks, first.exit_code, first.lines) == ((one,), code, ("boom",)), (name, one, two)
-            WAITS[wait][0](found, two)
-            causes = {each.cause for each in found.judged().findings}
-            assert "Error" in causes, (name, end, wait)
+@pytest.mark.parametrize("name", RUNS)
+def test_of_two_failures_the_earlier_is_the_first(name):
+    base = healthy(name)
+    for one, two in itertools.permutations(base.pods, 2):
+        found = base.copy()
+        found.ended(one, 3, "boom", at=BEFORE)
+        found.ended(two, 4, "bang", at=LATER)
+        (first,) = [each for each in found.judged().findings if each.first]
+        assert (first.ranks, first.exit_code, first.lines) == ((one,), 3, ("boom",)), (one, two)
+        found.waiting(two, "ErrImagePull")
+        assert {"Error", "ErrImagePull"} <= {each.cause for each in found.judged().findings}, (one, two)
 
 
 def test_ranks_that_a_failure_ended_are_no_finding():
@@ -345,11 +297,13 @@ def test_a_failed_sidecar_is_named():
     assert "no such file" in causes["CrashLoopBackOff"].detail and causes["CrashLoopBackOff"].ranks == ("buffer-0",)
 
 
-def test_a_replaced_rank_has_passed_the_barrier_with_the_others():
+def test_a_replaced_pod_stands_for_its_rank_which_has_passed_the_barrier():
     found = RUNS["jobs"]()
     old = found.copy().ended("buffer-0", 143)
     old["metadata"] |= {"name": "old", "creationTimestamp": "2026-11-01T09:00:00Z"}
     found.objects["pods"].insert(0, old)
+    rank = next(each for each in found.judged().ranks if each.name == "buffer-0")
+    assert (rank.phase, rank.replaced) == ("running", 1)
     found.unscheduled("buffer-0", "Unschedulable", "preempted before")
     phases = {each.name: each.phase for each in found.judged().ranks}
     assert phases["learner-0"] == "running" and phases["buffer-0"] == "pending"
@@ -374,15 +328,6 @@ def test_the_newest_version_of_a_group_counts():
         found.objects[kind] = older.objects[kind] + found.objects[kind]
     status = found.judged()
     assert (status.id, status.state, status.findings) == (run, "running", [])
-
-
-def test_a_replaced_pod_stands_for_its_rank():
-    found = RUNS["jobs"]()
-    old = found.copy().ended("buffer-0", 143)
-    old["metadata"] |= {"name": "old", "creationTimestamp": "2026-11-01T09:00:00Z"}
-    found.objects["pods"].insert(0, old)
-    rank = next(each for each in found.judged().ranks if each.name == "buffer-0")
-    assert (rank.phase, rank.replaced) == ("running", 1)
 
 
 def test_a_group_that_is_done_waits_for_nothing():

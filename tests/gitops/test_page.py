@@ -40,7 +40,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
         follow(found[8])
         team.wait_for(APPLICATION, "groups", exists=False)
-        kinds = "jobsets,jobs,pods,services,configmaps"
+        kinds = "jobsets,jobs,pods,services,configmaps,networkpolicies"
         left = kubectl("--namespace", NAMESPACE, "get", kinds, "-o", "name").split()
         assert set(left) <= {"configmap/kube-root-ca.crt"}
     finally:

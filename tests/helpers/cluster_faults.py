@@ -12,6 +12,7 @@ from pathlib import Path
 from hack.local_cluster import processes
 from hack.local_cluster.settings import CGROUP, Node, nodes
 from hack.paths import REPO, run
+from tests.helpers.kube import Cluster, wait_until
 
 
 def kill_node(node: Node) -> None:
@@ -25,6 +26,14 @@ def kill_node(node: Node) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def lose_node(cluster: Cluster, node: Node) -> None:
+    """Kill it, and delete its Node object once it is seen to be lost, which clouds do."""
+    kill_node(node)
+    lost = lambda: "NotReady" in cluster.kubectl("get", "node", node.name, "--no-headers")  # noqa: E731
+    wait_until(lost, "the node is seen to be lost", 90)
+    cluster.kubectl("delete", "node", node.name)
 
 
 START_NODE = """

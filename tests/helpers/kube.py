@@ -170,6 +170,30 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
         yield space
 
 
+@contextlib.contextmanager
+def racks(cluster: Cluster, label: str) -> Iterator[list[str]]:
+    """Each node is a rack of its own, by this label; the names of the nodes."""
+    nodes = cluster.schedulable_nodes()
+    assert len(nodes) > 1, "this test needs two nodes"
+    for node in nodes:
+        cluster.kubectl("label", "node", node, f"{label}={node}")
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            cluster.kubectl("label", "node", node, f"{label}-")
+
+
+def start_pod(space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object) -> None:
+    """A pod of the worker image that the level `restricted` admits."""
+    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    main = {"name": "main", "image": space.cluster.image, "command": command, "securityContext": locked}
+    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [main | (container or {})]} | spec
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+
+
 def admits_pods(space: Namespace) -> bool:
     probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe", "--dry-run=server"]
     return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr

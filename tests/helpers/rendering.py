@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ REPO = Path(__file__).resolve().parents[2]
 CHARTS = tuple(sorted(path.parent.name for path in (REPO / "charts").glob("*/Chart.yaml")))
 HELMS = ("helm", "helm3")
 IMAGE = "image.repository=registry.example.com/gpu-worker"
+GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
+LEAST = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}  # values without which a chart renders nothing
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,30 @@ def template(
     # The time-out ends a helm that hangs. On a machine with other work, a large group takes minutes by the clock.
     command = [helm, "template", release, str(REPO / "charts" / chart), "-f", "-", "--kube-version", "1.34.0"]
     return subprocess.run([*command, "--set", IMAGE, *options], input=values, capture_output=True, timeout=600)
+
+
+def tried(chart: str, values: dict, *options: str, **more: str) -> subprocess.CompletedProcess:
+    """`template` of the least values with these; `more`: helm and release."""
+    text = json.dumps({**LEAST[chart], **values}).encode()
+    return template(more.pop("helm", "helm"), chart, text, *options, **more)
+
+
+def render(chart: str, values: dict, *options: str, **more: str) -> list[dict]:
+    done = tried(chart, values, *options, **more)
+    assert done.returncode == 0, done.stderr.decode()
+    return objects(done.stdout.decode())
+
+
+def refusal(chart: str, values: dict, *options: str, **more: str) -> str:
+    """What Helm says when it refuses; nothing may reach a pipe."""
+    done = tried(chart, values, *options, **more)
+    assert done.returncode and not done.stdout.strip(), done.stdout.decode()
+    return done.stderr.decode()
+
+
+def task(**fields: object) -> dict:
+    """Values of a group of one task."""
+    return {**GROUP, "tasks": {"t": {"run": "true", **fields}}}
 
 
 @functools.cache

@@ -9,7 +9,8 @@ from html import escape
 COLUMNS, STEP, LETTER = 108, 20, 8.0
 STYLE = """\
   <style>
-    .window { fill: #1d2733 } text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #e6eaef; white-space: pre }
+    .window { fill: #1d2733 }
+    text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #e6eaef; white-space: pre }
     .command { fill: #9fb4cc } .bad { fill: #ff8a84; font-weight: 700 } .good { fill: #8fd6a8 }
   </style>
 """

@@ -5,117 +5,62 @@ from __future__ import annotations
 import copy
 import random
 import re
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+WORDS = Path(__file__).with_name("words.txt")
 # Texts for every pattern of the schemas. A text without a pattern is drawn from all of them.
-TEXTS = (
-    *(
-        "a",
-        "main",
-        "team-a",
-        "x1",
-        "8gpu",
-        "null",
-        "on",
-        "y",
-        "N",
-        "1e3",
-        "0x1f",
-        "12",
-        "1.5",
-        "~",
-        "true",
-        "-",
-        "é",
-        "",
-    ),
-    *(
-        "a b",
-        "a: b",
-        "# x",
-        "{{ x }}",
-        "$(HOME)",
-        "$$",
-        "'",
-        '"',
-        "*x",
-        "&x",
-        "%x",
-        "@x",
-        "- x",
-        "a\nb",
-        "\u0085",
-        "x" * 70,
-    ),
-    *(
-        "16Gi",
-        "100M",
-        "0.5",
-        "16K",
-        "500m",
-        "a.b",
-        "A_B",
-        "Upper",
-        "a/b",
-        "~/x",
-        "/data",
-        "/proc/x",
-        "/dev/shm",
-        "/a:b",
-    ),
-    *(
-        "--level=full",
-        "reg.example.com:5000/w",
-        "reg/w:1",
-        "sha256:" + "0a" * 32,
-        "https://x.example/y.git",
-        "http://m:5000",
-        "host:2379",
-    ),
-    *(
-        "HF_TOKEN",
-        "NCCL_DEBUG",
-        "YES",
-        "NNODES",
-        "compute",
-        "slow-gpu",
-        "run-7f3a",
-        "topology.kubernetes.io/zone",
-        "aGk=",
-        "memory",
-        "hugepages-2Mi",
-        "vpc.amazonaws.com/efa",
-    ),
-    *("train.py", "code/train.py", "../x", "QQ==", "cluster.local", "eth0", "ddp-tests", "train", "etcd:v3"),
-)
+TEXTS = (*WORDS.read_text().split(), "é", "", "a b", "a: b", "# x", "{{ x }}", "- x", "a\nb", "\u0085", "x" * 70)
 # Known names of values whose names the templates check.
 NAMES = {"limits": "gemm_bf16", "expect": "driver"}
 LABELS = ({}, {"pool": "gpu"}, {"example.com/pool": "a", "n": "null"})
-POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port": "dns"}]})
-SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
 # Objects of Kubernetes, which have rules that no schema has.
-KUBERNETES = {
-    "EnvVarSource": [{"secretKeyRef": {"name": "s", "key": "k"}}, {"fieldRef": {"fieldPath": "metadata.name"}}],
-    "AnyObject": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"on": "{{ no }}"}},),
-    "PodSecurityContext": (*SECURITY, {"fsGroup": 100, "sysctls": []}),
-    "SecurityContext": (*SECURITY, {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
-    "Toleration": ({"operator": "Exists"}, {"key": "x", "operator": "Equal", "value": "null", "effect": "NoExecute"}),
-    "NetworkPolicyIngressRule": (*POLICY, {"from": [{"podSelector": {}}]}),
-    "NetworkPolicyEgressRule": (*POLICY, {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}),
-    "PodSpec": (
-        *({}, {"priorityClassName": "high"}, {"runtimeClassName": "nvidia", "schedulerName": "volcano"}),
-        {"serviceAccountName": "trainer", "automountServiceAccountToken": True},
-        {"volumes": [{"name": "nfs", "nfs": {"server": "x", "path": "/"}}], "nodeSelector": {"on": "null"}},
-        {"containers": [{"env": [{"name": "ON", "value": "1"}], "envFrom": [{"secretRef": {"name": "s"}}]}]},
-        {"containers": [{"name": "main", "resources": {"limits": {"cpu": 0.5}}, "lifecycle": {}}]},
-        {"containers": [{"readinessProbe": {"tcpSocket": {"port": 80}}}], "terminationGracePeriodSeconds": 600},
-        {"containers": [{"volumeMounts": [{"name": "tmp", "mountPath": "/mine", "readOnly": True}]}]},
-        {"initContainers": [{"name": "copy", "image": "x", "command": ["true"]}]},
-        {"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": True},
-        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}}},
-    ),
-}  # fmt: skip
+KUBERNETES = yaml.safe_load("""
+EnvVarSource:
+- {secretKeyRef: {name: s, key: k}}
+- {fieldRef: {fieldPath: metadata.name}}
+AnyObject:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: mine}, data: {'on': '{{ no }}'}}
+PodSecurityContext:
+- {}
+- {runAsUser: 0}
+- {runAsNonRoot: true, runAsUser: 1000}
+- {fsGroup: 100, sysctls: []}
+SecurityContext:
+- {}
+- {runAsUser: 0}
+- {runAsNonRoot: true, runAsUser: 1000}
+- {capabilities: {drop: [ALL], add: [SYS_PTRACE]}}
+Toleration:
+- {operator: Exists}
+- {key: x, operator: Equal, value: 'null', effect: NoExecute}
+NetworkPolicyIngressRule:
+- {}
+- {ports: [{port: 443}]}
+- {ports: [{protocol: UDP, port: dns}]}
+- {from: [{podSelector: {}}]}
+NetworkPolicyEgressRule:
+- {}
+- {ports: [{port: 443}]}
+- {ports: [{protocol: UDP, port: dns}]}
+- {to: [{ipBlock: {cidr: 10.0.0.0/8}}]}
+PodSpec:
+- {}
+- {priorityClassName: high}
+- {runtimeClassName: nvidia, schedulerName: volcano}
+- {serviceAccountName: trainer, automountServiceAccountToken: true}
+- {volumes: [{name: nfs, nfs: {server: x, path: /}}], nodeSelector: {'on': 'null'}}
+- {containers: [{env: [{name: 'ON', value: '1'}], envFrom: [{secretRef: {name: s}}]}]}
+- {containers: [{name: main, resources: {limits: {cpu: 0.5}}, lifecycle: {}}]}
+- {containers: [{readinessProbe: {tcpSocket: {port: 80}}}], terminationGracePeriodSeconds: 600}
+- {containers: [{volumeMounts: [{name: tmp, mountPath: /mine, readOnly: true}]}]}
+- {initContainers: [{name: copy, image: x, command: ['true']}]}
+- {tolerations: [{operator: Exists}], topologySpreadConstraints: [], hostNetwork: true}
+- {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
+  nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}}
+""")
 
 
 class Values:

@@ -130,8 +130,8 @@ PROGRAMS: dict[str, Program] = {
     "os._exit in a thread": script("import os, threading\nthreading.Thread(target=os._exit, args=(4,)).start()\n"
                                    "import time; time.sleep(9)\n", code=4),
     "open files at the end": script(
-        OUT + "import gzip\nkept = open(out + '/plain', 'w')\nkept.write('metrics')\nzipped = gzip.open(out + '/z.gz', 'wt')\n"
-        "zipped.write('metrics')\n"),
+        OUT + "import gzip\nkept = open(out + '/plain', 'w')\nkept.write('metrics')\nzipped = gzip.GzipFile(out + '/z.gz', 'w', mtime=0)\n"
+        "zipped.write(b'metrics')\n"),
     "a __del__ at the end": script(
         OUT + "class Last:\n    opened = open\n    def __del__(self):\n        print('deleted')\nlast = Last()\n"),
     "a loop into head": Program({"run.sh": "set -e\nid=$(while :; do echo abcdef; done | head -1)\necho id=$id\n"},

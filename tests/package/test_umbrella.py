@@ -17,10 +17,17 @@ EXAMPLES = {each.chart: each for each in reversed(scenarios()) if each.source.is
 
 @pytest.fixture(scope="module")
 def umbrella(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("umbrella")
+    return made(tmp_path_factory.mktemp("umbrella"), {chart: chart for chart in CHARTS})
+
+
+def made(folder: Path, aliases: dict[str, str]) -> Path:
+    """A chart with a dependency for each alias of a chart."""
     for chart in CHARTS:
         shutil.copytree(REPO / "charts" / chart, folder / "charts" / chart)
-    dependencies = [{"name": chart, "version": "*", "condition": f"{chart}.enabled"} for chart in CHARTS]
+    dependencies = [
+        {"name": chart, "version": "*", "alias": alias, "condition": f"{alias}.enabled"}
+        for alias, chart in aliases.items()
+    ]
     about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
     (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
     return folder
@@ -55,26 +62,10 @@ def test_a_condition_switches_a_dependency_on(umbrella: Path, chart: str) -> Non
     assert rendered("helm", umbrella, values) == alone("helm", chart)
 
 
-def test_one_chart_twice_by_two_aliases_is_two_runs(tmp_path: Path) -> None:
-    shutil.copytree(REPO / "charts/ddp-run", tmp_path / "charts/ddp-run")
-    dependencies = [{"name": "ddp-run", "version": "*", "alias": alias} for alias in ("first", "second")]
-    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
-    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(about))
-    values = values_of(EXAMPLES["ddp-run"])
-    names = list(rendered("helm", tmp_path, {"first": values, "second": values}))
-    assert len(names) == 2 * len(alone("helm", "ddp-run"))
-    assert all(name.startswith(("test-first", "test-second")) for _, name in names)
-
-
 @pytest.mark.parametrize("helm", HELMS)
 def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str) -> None:
     aliases = {f"{chart}-{side}": chart for chart in CHARTS for side in ("left", "right")}
-    for chart in CHARTS:
-        shutil.copytree(REPO / "charts" / chart, tmp_path / "charts" / chart)
-    dependencies = [{"name": chart, "version": "*", "alias": alias, "condition": f"{alias}.enabled"}
-                    for alias, chart in aliases.items()]  # fmt: skip
-    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
-    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(about))
+    made(tmp_path, aliases)
     values = {alias: values_of(EXAMPLES[chart]) for alias, chart in aliases.items()}
     for alias in ("job-group-left", "job-group-right"):
         values[alias]["name"] = alias[-5:].strip("-")
@@ -112,17 +103,6 @@ def test_a_chart_alone_is_never_disabled(chart: str) -> None:
     done = template("helm", chart, EXAMPLES[chart].values, "--set", "enabled=false")
     assert done.returncode == 1
     assert "enabled" in done.stderr.decode()
-
-
-def test_selectors_of_one_dependency_match_no_pod_of_another() -> None:
-    parts = {chart: alone("helm", chart) for chart in CHARTS}
-    labels = {chart: pod_labels([*found.values()]) for chart, found in parts.items()}
-    assert all(labels.values())
-    for chart, found in parts.items():
-        selectors = [each for item in found.values() for each in own_selectors(item)]
-        assert selectors, chart
-        foreign = [pod for other in CHARTS if other != chart for pod in labels[other]]
-        assert [(one, pod) for one in selectors for pod in foreign if one.items() <= pod.items()] == []
 
 
 def pod_labels(node: object) -> list[dict]:

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from hack.paths import REPO
-from tests.charts.test_charts_fabrics import DEVICES, FABRICS, pod
-from tests.helpers.object_rules import violations
+from tests.charts.test_charts_fabrics import FABRICS
 from tests.helpers.rendering import CHARTS, objects
 from tests.repo.test_readme import README, installs, rendered
 
@@ -26,6 +25,12 @@ RUNS = {
     "own program": COMMANDS["ddp-run"].replace(
         "--set program.preset=train", f"{OWN.replace('IMAGE', 'registry.example.com/trainer:1')} {ON_GPUS}"
     ),
+}
+# Resource of a pod's device -> how many, for fabrics that a device plugin gives to pods.
+DEVICES = {
+    "infiniband": {"rdma/hca_shared_devices_a": 1},
+    "sriov": {"nvidia.com/mlnxnics": 1},
+    "efa": {"vpc.amazonaws.com/efa": 32, "hugepages-2Mi": "5120Mi"},
 }
 SHOWN = [REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")]
 BLOCKS = [
@@ -45,9 +50,7 @@ def chart_of(page: Path, text: str) -> str:
 def accepted(command: str) -> list[dict]:
     done = rendered(command, REPO)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
-    items = objects(done.stdout)
-    assert [each for item in items for each in violations(item)] == []
-    return items
+    return objects(done.stdout)
 
 
 def test_the_pages_show_values_of_both_charts_of_runs() -> None:
@@ -71,9 +74,4 @@ def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, ru
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"].items() >= {"cpu": 32, "memory": "256Gi"}.items()
     assert DEVICES.get(fabric, {}).items() <= resources["limits"].items()
-
-
-def test_a_fabric_caps_neither_memory_nor_cpus() -> None:
-    for fabric, path in FABRICS.items():
-        (trainer,) = pod(rendered(f"{COMMANDS['ddp-run']} -f {path}", REPO).stdout)["spec"]["containers"]
-        assert not {"cpu", "memory"} & {*trainer["resources"]["limits"]}, fabric
+    assert not {"cpu", "memory"} & {*resources["limits"]}, "a fabric caps neither"

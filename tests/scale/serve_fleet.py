@@ -79,7 +79,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
             last = time.monotonic()
             while WAITING in read(f"http://127.0.0.1:{port}/readyz"):
                 time.sleep(0.2)
-            page = read(f"http://127.0.0.1:{port}/report.json")
+            page = read(f"http://127.0.0.1:{port}/page.html")
             shown = time.monotonic() - last
             spent = time.monotonic() - started
             status = Path(f"/proc/{collector.pid}/status").read_text()
@@ -92,7 +92,8 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         "nodes": nodes,
         "verdict": fleet["verdict"],
         "page_s_after_last_report": round(shown, 1),
-        "data_bytes": len(page.encode()),
+        "worst": fleet["suspects"][0]["node"] + " " + fleet["suspects"][0]["device"],
+        "page_bytes": len(page.encode()),
         "peak_mb": int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024,
         "cores": round(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") / spent, 2),
     }

@@ -37,47 +37,46 @@ CHARTS = {
 }
 
 
-def objects_of_driver(driver: str, nodes: list[str]) -> list[dict]:
-    """A class of devices, and for each node a slice with its devices."""
-    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-    metadata = {"labels": {"driver": driver}}
-    device_class = {"kind": "DeviceClass", "metadata": metadata | {"name": driver}, "spec": {"selectors": [selector]}}
-    slices = [
-        {
-            "kind": "ResourceSlice",
-            "metadata": metadata | {"name": f"{node}-{driver}"},
-            "spec": {
-                "driver": driver,
-                "nodeName": node,
-                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                "devices": [{"name": f"gpu-{number}"} for number in range(GPUS)],
-            },
-        }
-        for node in nodes
-    ]
-    return [{"apiVersion": "resource.k8s.io/v1", **each} for each in (device_class, *slices)]
+DEVICE_CLASS = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: DRIVER, labels: {driver: DRIVER}}
+spec: {selectors: [{cel: {expression: device.driver == "DRIVER"}}]}
+"""
+# With the devices of a node.
+SLICE = """\
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: NODE-DRIVER, labels: {driver: DRIVER}}
+spec:
+  driver: DRIVER
+  nodeName: NODE
+  pool: {name: NODE, generation: 1, resourceSliceCount: 1}
+  devices: [DEVICES]
+"""
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: gpus}
+spec: {spec: {devices: {requests: [{name: gpus, exactly: {deviceClassName: DRIVER, count: COUNT}}]}}}
+"""
 
 
 @pytest.fixture
 def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str]:
     """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of a node."""
     name = f"gpu-{uuid.uuid4().hex[:8]}.example.com"
-    items = objects_of_driver(name, nodes[:WITH_DEVICES])
-    cluster.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    devices = ", ".join(f"{{name: gpu-{number}}}" for number in range(GPUS))
+    slices = [SLICE.replace("NODE", node).replace("DEVICES", devices) for node in nodes[:WITH_DEVICES]]
+    cluster.kubectl("apply", "-f", "-", input="".join([DEVICE_CLASS, *slices]).replace("DRIVER", name))
     claim_all(space, name, GPUS)
     yield name
     cluster.kubectl("delete", "resourceslices,deviceclasses", "--selector", f"driver={name}")
 
 
 def claim_all(space: Namespace, driver: str, count: int) -> None:
-    request = {"name": "gpus", "exactly": {"deviceClassName": driver, "count": count}}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "gpus"},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
-    space.kubectl("apply", "-f", "-", input=json.dumps(template))
+    space.kubectl("apply", "-f", "-", input=CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
 
 
 def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:

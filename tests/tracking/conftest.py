@@ -8,17 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.processes import free_port, until
 from tests.tracking import pluto_stand_in
+from tests.tracking.pluto_stand_in import FaultyHandler, FaultyServer
 
 
 class Mlflow:
@@ -69,56 +68,34 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     process.wait()
 
 
-class Proxy(ThreadingHTTPServer):
-    """Forwards to MLflow unless a fault is set: `500` and `401` answer so, `hang` answers nothing, `drop` closes."""
-
-    daemon_threads, request_queue_size = True, 128
+class Proxy(FaultyServer):
+    """Forwards to MLflow unless a fault is set."""
 
     def __init__(self, target: str):
-        self.target, self.fault, self.requests = target, "", 0
-        super().__init__(("127.0.0.1", 0), Forward)
-        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+        self.target = target
+        super().__init__(Forward)
 
 
-class Forward(BaseHTTPRequestHandler):
+class Forward(FaultyHandler):
     server: Proxy
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.requests += 1
-        while self.server.fault == "hang":
-            time.sleep(0.1)
-        if self.server.fault == "drop":
-            return
-        if self.server.fault.isdigit():
-            self.respond(int(self.server.fault), b'{"error_code": "INTERNAL_ERROR", "message": "not here"}')
+        body = self.body()
+        if self.apply_fault():
             return
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.server.target + self.path, body or None, headers, method=self.command)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
-                self.respond(answer.status, answer.read())
+                self.respond(answer.read(), answer.status)
         except urllib.error.HTTPError as error:
-            self.respond(error.code, error.read())
+            self.respond(error.read(), error.code)
 
     do_POST = do_GET
     do_PATCH = do_GET
 
-    def respond(self, status: int, body: bytes) -> None:
-        try:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-        except OSError:
-            pass  # the client has given up
 
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def served(server: ThreadingHTTPServer) -> Iterator:
+def served(server: FaultyServer) -> Iterator:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield server
@@ -135,4 +112,4 @@ def proxy(mlflow: Mlflow) -> Iterator[Proxy]:
 
 @pytest.fixture
 def pluto() -> Iterator[pluto_stand_in.Server]:
-    yield from served(pluto_stand_in.Server(("127.0.0.1", 0)))
+    yield from served(pluto_stand_in.Server())

@@ -1,17 +1,11 @@
-"""Stand-in for Pluto's server, for tests: it implements the protocol of the client pluto-ml 0.0.29. It is not Pluto.
+"""Stand-in for Pluto's server: it implements the protocol of the client pluto-ml 0.0.29. It is not Pluto.
 
-    python3 pluto_stand_in.py [PORT]
-
-One address serves all four services that the client uses. Everything is kept in memory. GET /stand-in returns it as
-JSON. POST /stand-in {"fault": "500"} injects a fault: a status, `hang` (no response), `slow` (0.5 s), `drop` (the
-connection is closed), `cancel` (a user has cancelled the run), or "" (no fault). Standard library
-only, so it runs in any image with Python.
+One address serves all four services that the client uses. Everything is kept in memory.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,16 +14,57 @@ KEY = "stand-in-key"
 TERMINAL = ("COMPLETED", "FAILED", "TERMINATED", "CANCELLED")
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
+class FaultyServer(ThreadingHTTPServer):
+    """`fault` of every request: a status, `hang` (no response), `slow` (0.5 s), `drop` (the connection is closed)."""
 
-    def __init__(self, address: tuple[str, int]):
+    daemon_threads, request_queue_size = True, 128
+
+    def __init__(self, handler: type[FaultyHandler]):
         self.lock, self.fault = threading.Lock(), ""
-        # Run number -> its data, and path -> number of requests.
-        self.runs: dict[int, dict] = {}
-        self.requests: dict[str, int] = {}
-        super().__init__(address, Handler)
+        super().__init__(("127.0.0.1", 0), handler)
+        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class FaultyHandler(BaseHTTPRequestHandler):
+    server: FaultyServer
+
+    def apply_fault(self) -> bool:
+        """Whether that was the answer."""
+        while self.server.fault == "hang":
+            time.sleep(0.05)  # until the test ends the fault
+        fault = self.server.fault
+        if fault == "slow":
+            time.sleep(0.5)  # the fault itself
+        if fault == "drop":
+            self.close_connection = True
+        if fault.isdigit():
+            self.respond({"error_code": "INTERNAL_ERROR", "message": f"injected status {fault}"}, int(fault))
+        return fault == "drop" or fault.isdigit()
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def respond(self, data: dict | bytes, code: int = 200) -> None:
+        text = data if isinstance(data, bytes) else json.dumps(data).encode()
+        try:
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+        except OSError:
+            pass  # the client has closed the connection
+
+    def log_message(self, *_: object) -> None:
+        """No log: the tests read the record."""
+
+
+class Server(FaultyServer):
+    """One more fault, `cancel`: a user has cancelled the run."""
+
+    def __init__(self) -> None:
+        self.runs: dict[int, dict] = {}  # run number -> its data
+        super().__init__(Handler)
 
     def run_of(self, project: str, external_id: str | None, body: dict) -> tuple[int, bool]:
         """Get or create a run, as the real server does: one run per external id of a project, set to running."""
@@ -41,38 +76,22 @@ class Server(ThreadingHTTPServer):
         number = len(self.runs) + 1
         self.runs[number] = {
             "project": project, "externalId": external_id, "config": body, "statuses": ["RUNNING"],
-            "created": 1, "joined": 0, "names": [], "metrics": [], "files": {},
+            "joined": 0, "metrics": [],
         }  # fmt: skip
         return number, False
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(FaultyHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
-    def do_GET(self) -> None:
-        if self.path == "/stand-in":
-            with self.server.lock:
-                self.respond({"runs": self.server.runs, "requests": self.server.requests})
-        else:
-            self.respond({"error": "Not found"}, 404)
-
     def do_PUT(self) -> None:
         """A file, at the address that /files has returned: /upload/RUN/NAME."""
-        data = self.body()
-        _, _, number, name = self.path.split("/", 3)
-        with self.server.lock:
-            self.server.runs[int(number)]["files"][name] = len(data)
+        self.body()
         self.respond({})
 
     def do_POST(self) -> None:
         body = self.body()
-        if self.path == "/stand-in":
-            self.server.fault = json.loads(body)["fault"]
-            self.respond({})
-            return
-        with self.server.lock:
-            self.server.requests[self.path] = self.server.requests.get(self.path, 0) + 1
         if self.apply_fault():
             return
         if self.headers.get("Authorization") != f"Bearer {KEY}":
@@ -81,23 +100,6 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             response, code = self.handle_call(body)
         self.respond(response, code)
-
-    def apply_fault(self) -> bool:
-        fault = self.server.fault
-        if fault == "hang":
-            while self.server.fault == "hang":
-                time.sleep(0.05)  # until the test ends the fault
-            self.close_connection = True
-            return True
-        if fault == "drop":
-            self.close_connection = True
-            return True
-        if fault == "slow":
-            time.sleep(0.5)  # the fault itself
-            return False
-        if fault.isdigit():
-            self.respond({"error": f"stand-in: injected status {fault}"}, int(fault))
-        return fault.isdigit()
 
     def handle_call(self, body: bytes) -> tuple[dict, int]:
         runs = self.server.runs
@@ -120,33 +122,12 @@ class Handler(BaseHTTPRequestHandler):
             host, number = self.headers["Host"], self.headers["X-Run-Id"]
             urls = [{file["fileName"]: f"http://{host}/upload/{number}/{file['fileName']}"} for file in body["files"]]
             return {"files": urls}, 200
-        run = runs[int(body["runId"])]
         if self.path == "/api/runs/status/update":
-            run["statuses"].append(body["status"])
-        elif self.path == "/api/runs/logName/add":
-            run["names"] += body["logName"]
-        elif self.path == "/api/runs/trigger":
+            runs[int(body["runId"])]["statuses"].append(body["status"])
+            return {}, 200
+        if self.path == "/api/runs/trigger":
             return {"status": "CANCELLED" if self.server.fault == "cancel" else "RUNNING"}, 200
-        else:
-            return {"error": f"the stand-in does not implement {self.path}"}, 404
-        return {}, 200
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
-    def respond(self, data: dict, code: int = 200) -> None:
-        text = json.dumps(data).encode()
-        try:
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-        except OSError:
-            pass  # the client has closed the connection
-
-    def log_message(self, *_: object) -> None:
-        """No log: the tests read the record."""
+        return {}, 200 if self.path == "/api/runs/logName/add" else 404
 
 
 def series(run: dict, key: str) -> list[int]:
@@ -160,9 +141,3 @@ def terminal(run: dict) -> list[str]:
 
 def refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
-
-
-if __name__ == "__main__":
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 3001
-    print(f"stand-in for Pluto's server on port {port}", flush=True)
-    Server(("", port)).serve_forever()

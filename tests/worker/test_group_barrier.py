@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 import time
 
 import pytest
 
 from gpuworker.group.barrier import format_missing
-from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
@@ -94,29 +90,3 @@ def test_a_restarted_agent_keeps_the_state_of_the_group(group):
     ranks[1].start_agent()
     ranks[0].lose()
     group.start_rank("buffer-0", "echo ran").until_output("\nran")
-
-
-def test_invalid_requests_do_not_disturb_the_barrier(group):
-    group.write_plan({"buffer": {}, "trainer": {}})
-    leader = group.start_rank("buffer-0", "echo ran")
-    until(lambda: "join_timeout_s" in leader.output("agent"), "the leader's agent runs")
-    strangers = [b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 100, b"[]\n", b"[" * 100_000 + b"\n", b"x" * (2 << 20)]
-    known = {"type": "Request", "run": "rl-1", "attempt": "0", "rank": "trainer-0"}
-    wrong = [{"state": 3}, {"state": {"failed": {"trainer-0": []}}}, {"state": {"done": [[]]}}, {"joined": "yes"}]
-    wrong += [{"rank": "nobody-0", "joined": True}, {"type": "Go"}, {"type": []}]
-    strangers += [json.dumps(known | each).encode() + b"\n" for each in wrong]
-    held = [until(lambda words=words: dial(leader.address, words), "the leader listens") for words in strangers]
-    assert group.start_rank("trainer-0", "echo ran").wait() == 0
-    assert leader.wait() == 0
-    for connection in held:
-        connection.close()
-
-
-def dial(address: str, words: bytes = b"") -> socket.socket | None:
-    try:
-        connection = socket.create_connection((address, GROUP_AGENT_PORT), timeout=5)
-    except ConnectionError:
-        return None
-    with contextlib.suppress(ConnectionError):  # the agent had read enough
-        connection.sendall(words)
-    return connection

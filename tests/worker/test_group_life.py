@@ -136,22 +136,17 @@ def test_a_failed_auxiliary_task_does_not_end_the_group(group):
     assert [trainer.wait() for trainer in trainers] == [0, 0]
 
 
-def test_a_failed_task_waits_for_the_others_and_then_fails(group):
+@pytest.mark.parametrize("others_end_first", [False, True])
+def test_a_failed_task_waits_for_the_others_and_then_fails(group, others_end_first):
     group.write_plan({"a": {}, "b": {}}, stop=False)
-    failed, good = (
-        group.start_rank("a-0", "exit 4", GPU_CHARTS_END_LAST="yes"),
-        group.start_rank("b-0", "sleep 4; echo ran"),
-    )
-    failed.until_output("waits for the others")
-    assert failed.main.poll() is None
-    assert good.wait() == 0
-    assert failed.wait() == 4
-
-
-def test_a_failed_task_fails_even_if_the_others_ended_before(group):
-    group.write_plan({"a": {}, "b": {}}, stop=False)
-    good = group.start_rank("b-0", "echo ran")
-    failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_END_LAST="yes")
+    waits = "until [ -e go ]; do sleep 0.1; done"
+    failed = group.start_rank("a-0", f"{waits}; exit 4", GPU_CHARTS_END_LAST="yes")
+    good = group.start_rank("b-0", waits)
+    if not others_end_first:
+        failed.touch("go")
+        failed.until_output("waits for the others")
+        assert failed.main.poll() is None
+    good.touch("go")
     assert good.wait() == 0
     failed.touch("go")
     assert failed.wait() == 4

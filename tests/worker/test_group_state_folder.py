@@ -104,14 +104,20 @@ def damage(rank, kind: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "the agent restarts"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_replaces_all_files_ends_with_its_code_and_the_others_learn_of_it(pair, kind):
+def test_a_task_that_replaces_all_files_ends_with_its_code_and_the_others_learn_of_it(pair, kind, restarts):
     group, other = pair
     rank = group.new_rank("a-0").publish_name().start_agent()
     (rank.root / "outside").write_text("result 0\n")
-    rank.start_task(f"{damage(rank, kind)}; sleep 2; exit 5")
-    assert rank.main.wait(60) == 5
-    assert "exit_code=5" in rank.output()
+    rank.start_task(f"{damage(rank, kind)}; touch damaged; until [ -e go ]; do sleep 0.1; done; exit 5")
+    until((rank.workdir / "damaged").exists, "the files are replaced")
+    if restarts:
+        rank.kill_agent()
+        rank.start_agent()
+    time.sleep(1.5)  # the agent looks each second
+    rank.touch("go")
+    assert rank.main.wait(60) == 5 and "exit_code=5" in rank.output()
     assert other.wait() == 1 and "stopped: failed a-0 5" in other.output()
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output("agent")
     assert (rank.root / "outside").read_text() == "result 0\n"
@@ -149,21 +155,3 @@ def test_a_task_whose_files_were_replaced_ends_with_the_group(group, kind):
     assert other.wait() == 6
     assert rank.main.wait(60) == (143 if kind == "folder" else 1), "the reason has no place in a folder"
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_that_starts_again_among_such_files_still_sends_the_result(pair, kind):
-    group, other = pair
-    rank = group.new_rank("a-0").publish_name().start_agent()
-    (rank.root / "outside").write_text("result 0\n")
-    rank.start_task(f"{damage(rank, kind)}; touch damaged; until [ -e go ]; do sleep 0.1; done; exit 5")
-    until((rank.workdir / "damaged").exists, "the files are replaced")
-    rank.kill_agent()
-    rank.start_agent()
-    time.sleep(1.5)  # it looks each second
-    rank.touch("go")
-    assert rank.main.wait(60) == 5
-    assert other.wait() == 1 and "stopped: failed a-0 5" in other.output()
-    assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output("agent")
-    assert (rank.root / "outside").read_text() == "result 0\n"

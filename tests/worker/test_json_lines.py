@@ -15,7 +15,7 @@ PROBLEM = Failure("usage", "why")
 MESSAGES = [
     Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
     Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),
-    Orders(go=True, restarts=1, missing=[7]),
+    Orders(go=True, restarts=1),
     Orders(verdict=Failure("program-failed", "exit code 1", rank=7)),
 ]
 
@@ -38,8 +38,8 @@ GARBAGE = [
     b'{"type": "Popen", "args": ["sh"]}\n',
     b'{"type": ["Orders"]}\n',
     b'{"type": "Status"}\n',  # without its run
-    b'{"type": "Orders", "missing": 5}\n',
-    b'{"type": "Orders", "missing": ["5"]}\n',
+    b'{"type": "Orders", "question": "5"}\n',
+    b'{"type": "Orders", "stop": 5}\n',
     b'{"type": "Orders", "attempt": true}\n',
     b'{"type": "Orders", "verdict": {"cause": "nonsense"}}\n',
     b'{"type": "Orders", "verdict": {"cause": "done"}}\n',

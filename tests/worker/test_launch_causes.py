@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuworker.launch import root_cause
 from gpuworker.launch.failure_causes import Failure
@@ -15,8 +13,8 @@ from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
 from gpuworker.launch.rank_failure import of_abort, of_exception, signal_of
 from gpuworker.launch.root_cause import Node
+from tests.worker.nccl_logs import LOGS
 
-LOGS = yaml.safe_load(Path(__file__).with_name("nccl_logs.yaml").read_text())
 FRAME = "frame #7: c10d::ProcessGroupNCCL::watchdogHandler() + 0x1da (0x7f30 in /usr/lib/libtorch_cuda.so)\n"
 NOW = 1000.0
 ADDRESSES = ["10.0.0.1", "run-0.run.ml", "29500"]
@@ -81,7 +79,7 @@ def test_an_error_of_the_program_is_the_programs(found):
         (error(NETWORK, "The server socket has failed to listen on [::]:29500: EADDRINUSE"), "port-in-use"),
         (error(RUNTIME, "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"), "peer-lost"),
         (error(RUNTIME, "[gloo/transport/unbound_buffer.cc:78] Timed out waiting 5ms"), "collective-timeout"),
-        (error(RUNTIME, "[ProcessGroupGloo.cpp:1] Ranks 1 failed to pass monitoredBarrier"), "collective-timeout"),
+        (error(RUNTIME, "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 4000 ms"), "collective-timeout"),
         (error(RUNTIME, "DataLoader worker (pid 1) is killed by signal: Bus error. It is"), "shared-memory-full"),
         (error("builtins.OSError", "Disk quota exceeded", errno.EDQUOT), "disk-full"),
         (error("safetensors_rust.SafetensorError", "I/O error: No space left on device (os error 28)"), "disk-full"),
@@ -131,7 +129,7 @@ def test_the_chain_of_exceptions_decides(outer, how, inner, wanted):
 
 def tail_of(log: dict) -> RankOutput:
     output = RankOutput(None)
-    for line in log.get("prints", []):
+    for line in log.get("prints", "").splitlines():
         output.keep((FRAME * int(line.split()[1]) if line.startswith("frames: ") else f"{line}\n").encode())
     return output
 
@@ -139,13 +137,12 @@ def tail_of(log: dict) -> RankOutput:
 @pytest.mark.parametrize("log", LOGS, ids=[log["name"] for log in LOGS])
 def test_failures_of_nccl_in_the_words_of_public_reports(log):
     if "raises" in log:
-        kind, text = log["raises"]
-        assert cause(error(kind, text)) == log["cause"]
+        assert cause(error(*log["raises"])) == log["cause"]
         return
     output = tail_of(log)
-    found, line = of_abort(output.watchdog, output.lines()) if log.get("signal") == 6 else ("program-failed", "")
+    found, line = of_abort(output.lines()) if log.get("signal") == 6 else ("program-failed", "")
     assert found == log["cause"], (found, line)
-    assert all(word in line for word in log.get("words", [])), line
+    assert all(word in line for word in log.get("words", "").split()), line
 
 
 def test_a_shell_passes_on_a_signal_of_its_program():
@@ -183,23 +180,6 @@ def test_nothing_is_decided_before_all_have_answered():
     assert verdict(known, own, ago=root_cause.ANSWERS_S + 1).rank == 1, "nor is an answer waited for without end"
 
 
-def test_the_victim_of_a_lost_connection_waits_for_the_culprit():
-    """Rank 1 cleans up: it works, and has not failed yet."""
-    victim = lost_peer(0)
-    known = nodes(RankReport(0, failed=True), RankReport(1))
-    assert verdict(known, victim) is None
-    assert verdict(known, victim, ago=root_cause.SUSPECT_S + 1).cause == "peer-lost"
-    found = verdict(known, victim, Failure("program-failed", "ValueError: bad shard 17", rank=1))
-    assert (found.cause, found.rank) == ("program-failed", 1)
-
-
-def test_an_exception_in_flight_is_the_cause_if_it_never_ends():
-    flying = Failure("program-failed", "ValueError: bad shard 17", rank=1)
-    waits = RankReport(1, waits=True, flying=flying)
-    found = verdict(nodes(RankReport(0, failed=True), waits), lost_peer(0))
-    assert (found.cause, found.rank) == ("program-failed", 1) and "bad shard 17" in found.reason
-
-
 @pytest.mark.parametrize("log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"])
 def test_the_lost_node_is_the_culprit_and_not_the_survivor(log):
     known = nodes(RankReport(0, failed=True))
@@ -212,28 +192,8 @@ def timed_out(rank: int) -> Failure:
     return Failure("collective-timeout", "Timed out", rank=rank)
 
 
-def test_a_rank_that_is_behind_or_elsewhere_is_named_first():
-    known = nodes(
-        RankReport(0, waits=True, words="timed out at a.py:3", groups={"0": 8}, failed=True),
-        RankReport(1, words="is at a.py:9 in load", groups={"0": 7}),
-    )
-    reason = verdict(known, timed_out(0)).reason
-    assert "rank 1 (7)" in reason and reason.index("a.py:9 in load") < reason.index("a.py:3", reason.index("a.py:9"))
-
-
-def test_a_rank_that_still_imports_has_a_cause_of_its_own():
-    known = nodes(RankReport(0, failed=True), RankReport(1, importing=True))
-    found = verdict(known, timed_out(0))
-    assert (found.cause, found.code, found.rank) == ("slow-import", 69, 1)
-
-
 def test_different_collectives_of_the_same_number_are_shown():
     last = [{"0": {"number": 3, "op": "all_reduce", "sizes": size, "types": "f"}} for size in ("[[4]]", "[[5]]")]
     known = nodes(*(RankReport(n, waits=True, last=last[n], failed=True) for n in (0, 1)))
     reason = verdict(known, timed_out(0), timed_out(1)).reason
     assert "[[4]]" in reason and "[[5]]" in reason
-
-
-def test_a_rank_that_ended_with_0_while_others_work_is_the_cause():
-    known = nodes(RankReport(0, failed=True), RankReport(1, code=0))
-    assert verdict(known, lost_peer(0)).cause == "early-exit" and "rank 1" in verdict(known, lost_peer(0)).reason

@@ -62,30 +62,8 @@ def started(run: Nodes) -> Nodes:
     return run
 
 
-def test_nothing_starts_before_all_nodes_are_there_and_alike():
-    run = Nodes()
-    run.join(0)
-    assert not run.after().go and run.coordinator.missing() == [1]
-    run.join(1, torch="2.5.1")
-    assert run.after().verdict.cause == "nodes-differ"
-    late = Nodes()
-    late.join(0)
-    assert late.after(61).verdict.cause == "node-missing"
-
-
 def test_a_pod_that_comes_back_alone_is_rejected(run):
     assert run.join(1) and not run.after().verdict
-
-
-def test_all_done_is_the_end_and_one_that_saved_asks_for_another_start(run):
-    run.tell(0, state=NodeState.DONE)
-    assert not run.after().done
-    run.tell(1, state=NodeState.DONE)
-    assert run.after().done and run.coordinator.ended
-    saved = started(Nodes())
-    saved.tell(0, state=NodeState.DONE)
-    saved.tell(1, state=NodeState.SAVED, progressed=True)
-    assert saved.after().verdict.cause == "saved"
 
 
 def test_the_start_of_a_run_is_progress_however_long_the_machine_is_up():
@@ -110,36 +88,6 @@ def test_a_rank_that_never_says_why_is_not_waited_for_without_end(run):
     run.after()
     run.answer(RankReport(0, failed=True), RankReport(1))
     assert run.after(SUSPECT_S + 1).verdict.cause == "peer-lost"
-
-
-def test_a_failed_program_starts_again_in_place():
-    run = started(Nodes("--max-restarts=1"))
-    run.tell(1, failures=[OWN])
-    run.after()
-    run.answer(RankReport(0), RankReport(1, failed=True))
-    orders = run.after()
-    assert (orders.restarts, orders.go, orders.verdict) == (1, False, None)
-    run.tell(1, failures=[OWN])  # of the start before
-    for index in range(2):
-        assert not run.after().go
-        run.tell(index, restarts=1, state=NodeState.JOINED, failures=[])
-    assert run.after().go and not run.coordinator.failures
-
-
-def test_a_stop_waits_for_all_nodes_to_save(run):
-    run.tell(0, stop="SIGTERM")
-    assert run.after().stop
-    run.tell(0, state=NodeState.SAVED)
-    assert not run.after().verdict
-    run.tell(1, state=NodeState.SAVED)
-    assert run.after().verdict.cause == "saved"
-
-
-def test_a_node_that_is_lost_ends_the_run(run):
-    run.coordinator.leave(run.nodes[1])
-    run.after()
-    run.answer(RankReport(0))
-    assert run.after().verdict.cause == "node-lost"
 
 
 def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.launch import gpus
+from gpuworker.runtime import machine
 
 H100 = "GPU {}: NVIDIA H100 80GB HBM3 (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)"
 MIG = "  MIG 3g.40gb     Device  {}: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)"
@@ -23,28 +23,28 @@ def smi(tmp_path, monkeypatch):
 
 def test_nvidia_gpus_are_counted(smi):
     smi("\n".join(f"echo '{H100.format(index)}'" for index in range(8)))
-    assert gpus.visible() == (["NVIDIA H100 80GB HBM3"] * 8, "")
+    assert machine.visible_gpus() == (["NVIDIA H100 80GB HBM3"] * 8, "")
 
 
 def test_mig_devices_count_instead_of_their_gpu(smi):
     smi("\n".join(f"echo '{line}'" for line in (H100.format(0), MIG.format(0), MIG.format(1))))
-    assert gpus.visible() == (["MIG 3g.40gb"] * 2, "")
+    assert machine.visible_gpus() == (["MIG 3g.40gb"] * 2, "")
 
 
 def test_a_driver_that_does_not_answer_is_named(smi, monkeypatch):
     smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver'; exit 9")
-    found, problem = gpus.visible()
+    found, problem = machine.visible_gpus()
     assert found == [] and "9" in problem and "driver" in problem
     smi("exec sleep 60")
-    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
-    found, problem = gpus.visible()
+    monkeypatch.setattr(machine, "NVIDIA_SMI_S", 0.3)
+    found, problem = machine.visible_gpus()
     assert found == [] and "0.3" in problem
 
 
 def test_an_nvidia_smi_that_does_not_start_counts_nothing(smi, tmp_path):
     smi("")
     (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF")
-    assert gpus.visible()[0] is None
+    assert machine.visible_gpus()[0] is None
 
 
 def test_amd_gpus_are_the_device_files_that_the_container_has(tmp_path, monkeypatch):
@@ -52,13 +52,13 @@ def test_amd_gpus_are_the_device_files_that_the_container_has(tmp_path, monkeypa
     (tmp_path / "dri").mkdir()
     for minor in (128, 129, 130, 131):
         (tmp_path / f"dri/renderD{minor}").touch()
-    assert gpus.visible(tmp_path) == ([], ""), "of a graphics card"
+    assert machine.visible_gpus(tmp_path) == ([], ""), "of a graphics card"
     (tmp_path / "kfd").touch()
-    assert gpus.visible(tmp_path) == (["GPU"] * 4, "")
+    assert machine.visible_gpus(tmp_path) == (["GPU"] * 4, "")
 
 
 def test_devices_of_other_vendors_are_not_counted(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "neuron0").touch()
-    assert gpus.visible(tmp_path) == (None, "")
-    assert gpus.visible(tmp_path / "empty") == ([], "")
+    assert machine.visible_gpus(tmp_path) == (None, "")
+    assert machine.visible_gpus(tmp_path / "empty") == ([], "")

@@ -14,7 +14,7 @@ import pytest
 
 from gpuworker.launch.protocol import NodeInfo, Status
 from gpuworker.runtime.json_lines import encode
-from tests.helpers.launchers import JOIN_TIMEOUT_S, STAND_IN, Run, assert_verdict
+from tests.helpers.launchers import STAND_IN, UNRESOLVABLE, Run, assert_verdict
 from tests.helpers.processes import SOURCE, until
 
 pytestmark = pytest.mark.slow
@@ -51,38 +51,6 @@ def test_a_run_of_three_nodes_logs_every_phase(run):
         assert pod.termination_message == ""
 
 
-def test_the_first_line_logs_all_timeouts(run):
-    run.pod(
-        0,
-        1,
-        "--join-timeout=44",
-        "--heartbeat-timeout=22",
-        "--collective-timeout=55",
-        "--exit-timeout=77",
-        "--progress-timeout=88",
-        "--grace-period=66",
-    )
-    run.wait()
-    printed = (
-        "join_timeout_s=44 heartbeat_timeout_s=22 "
-        "collective_timeout_s=55 exit_timeout_s=77 "
-        "progress_timeout_s=88 grace_period_s=66"
-    )
-    assert printed in run.pods[0].output.splitlines()[0]
-
-
-def test_a_closed_port_is_connection_refused(run):
-    """From another pod, it looks the same as a pending pod 0 or an image that cannot be pulled."""
-    run.pod(1, 2)
-    run.assert_verdict(
-        65,
-        "connection-refused",
-        "node 0 at localhost (127.0.0.1)",
-        f"port {run.port + 1} ",
-        "image not pulled",
-    )
-
-
 def test_node_0_may_start_later_than_other_nodes(run):
     run.pod(1, 2)
     time.sleep(4)
@@ -90,45 +58,44 @@ def test_node_0_may_start_later_than_other_nodes(run):
     assert run.wait() == [0, 0], run.output
 
 
-def test_a_port_that_drops_packets_is_packets_dropped(run):
+@contextlib.contextmanager
+def full_queue(port: int):
     """When the queue of connections is full, Linux drops further ones, as a NetworkPolicy would. It needs no root."""
     with socket.socket() as server, contextlib.ExitStack() as waiting:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", run.port + 1))
+        server.bind(("127.0.0.1", port))
         server.listen(0)
         for _ in range(3):
             client = waiting.enter_context(socket.socket())
             client.setblocking(False)
-            client.connect_ex(("127.0.0.1", run.port + 1))
-        run.pod(1, 2)
-        run.assert_verdict(65, "packets-dropped", f"port {run.port + 1} ")
+            client.connect_ex(("127.0.0.1", port))
+        yield
 
 
-def test_an_http_server_on_the_port_is_a_foreign_service(run):
-    def serve(client):
-        client.recv(4096)
-        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        client.close()
-
-    with listener(run.port + 1, serve):
-        run.pod(1, 2)
-        run.assert_verdict(65, "foreign-service", "'HTTP/1.1 400 Bad Request")
+def answers(client: socket.socket) -> None:
+    client.recv(4096)
+    client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    client.close()
 
 
-def test_a_service_that_sends_nothing_is_no_response(run):
-    held = []
-    with listener(run.port + 1, held.append):
-        run.pod(1, 2)
-        run.assert_verdict(65, "no-response", f"port {run.port + 1} ")
-    assert held
-    for client in held:
-        client.close()
+HELD = []
+# What is on node 0's port -> the cause. A closed port is also that of a pending pod 0.
+ON_THE_PORT = {
+    "nothing": ("connection-refused", contextlib.nullcontext),
+    "a firewall": ("packets-dropped", full_queue),
+    "an HTTP server": ("foreign-service", lambda port: listener(port, answers)),
+    "a service that sends nothing": ("no-response", lambda port: listener(port, HELD.append)),
+    "a proxy": ("connection-closed", lambda port: listener(port, socket.socket.close)),
+}
 
 
-def test_a_proxy_that_closes_connections_is_connection_closed(run):
-    with listener(run.port + 1, socket.socket.close):
-        run.pod(1, 2)
-        run.assert_verdict(65, "connection-closed", f"port {run.port + 1} ")
+@pytest.mark.parametrize("what", ON_THE_PORT)
+def test_what_is_on_the_port_is_named(run, what):
+    cause, serve = ON_THE_PORT[what]
+    with serve(run.port + 1):
+        run.pod(1, 2, "--join-timeout=10")
+        words = ["'HTTP/1.1 400 Bad Request"] * (cause == "foreign-service")
+        run.assert_verdict(65, cause, "node 0 at localhost (127.0.0.1)", f"port {run.port + 1}", *words)
 
 
 def test_garbage_on_the_port_does_not_disturb_the_coordinator(run):
@@ -162,19 +129,6 @@ def test_invalid_node_info_ends_the_run_with_a_verdict(run):
         run.assert_verdict(67, "nodes-differ", "nnodes: node 1 (pod run-1) ", within_s=15)
 
 
-def test_a_missing_node_is_named_at_the_join_timeout(run):
-    for node in (0, 2):
-        run.pod(node, 3)
-    run.assert_verdict(66, "node-missing", "node 1 ", f"{JOIN_TIMEOUT_S} s")
-
-
-def test_a_time_out_that_cannot_be_is_a_usage_error_and_no_other_fault(run):
-    """It ended with 64, as if the name of node 0 did not resolve."""
-    for node in range(2):
-        run.pod(node, 2, "--join-timeout=-1")
-    run.assert_verdict(2, "usage", "--join-timeout", "-1", within_s=60)
-
-
 def test_a_node_rank_beyond_nnodes_is_a_usage_error(run):
     for node in range(2):
         run.pod(node, 2)
@@ -191,75 +145,54 @@ def test_two_pods_with_one_index_are_duplicate_nodes(run):
 
 
 NODE_1 = "node 1 (pod run-1 on n1)"
-# How node 1 differs -> its variables, and the facts of the verdict.
-DIFFERENT = {
-    "another number of nodes": ({"NNODES": 4}, ["nnodes: ", " 4; ", " 3"]),
-    "another number of processes": ({"NPROC_PER_NODE": 2}, ["nproc_per_node: ", " 2; ", " 1"]),
-    "another image": ({"GPU_CHARTS_IMAGE": "reg/train:2"}, ["image: ", " reg/train:2; ", " none"]),
-}
+# Faults -> code and cause, what is particular to each node ("FLAG", "GPUS", "TORCH" or a variable; None: it is not
+# started), and words of the verdict of all.
+FAULTS = {
+    "a missing node": ("66 node-missing", [{}, None, {}], ["node 1 ", "10 s"]),
+    "another number of nodes": ("67 nodes-differ", [{}, {"NNODES": 4}, {}], [NODE_1, "nnodes: ", " 4; ", " 3"]),
+    "another number of processes": ("67 nodes-differ", [{}, {"NPROC_PER_NODE": 2}, {}], [NODE_1, "nproc_per_node: "]),
+    "another image": ("67 nodes-differ", [{}, {"GPU_CHARTS_IMAGE": "reg/train:2"}, {}], [NODE_1, "image: ", "train:2"]),
+    "another torch": ("67 nodes-differ", [{}, {"TORCH": "2.5.1"}, {}], [NODE_1, "torch: ", " 2.5.1; ", " 2.99.0"]),
+    "fewer GPUs": ("67 nodes-differ", [{"GPUS": 8}, {"GPUS": 7}, {"GPUS": 8}], [NODE_1, "gpus: ", " 7; ", " 8"]),
+    "fewer GPUs than requested": ("67 node-unfit", [{}, {"GPUS": 7, "NUM_GPUS_PER_NODE": 8}], [NODE_1, "7 GPUs", "8 "]),
+    "no GPU for the processes": ("2 usage", [{}, {"NPROC_PER_NODE": "gpu"}], [NODE_1, "NPROC_PER_NODE=gpu"]),
+    "no number": ("2 usage",
+        [{"FLAG": "--heartbeat-timeout=soon"}, {}], ["node 0 (pod run-0 on n0)", "--heartbeat-timeout"]),
+    "an unknown flag": ("2 usage",
+        [{}, {"FLAG": "--password=planted"}], [NODE_1, "unrecognized arguments: --password"]),
+    "no such interface": ("68 interface-not-found",
+        [{}, {"FLAG": "--interface=eth99"}], ["--interface=eth99", "lo 127.0.0.1"]),
+    "no interface for Gloo": ("68 interface-not-found",
+        [{}, {"GLOO_SOCKET_IFNAME": "eth99"}], ["GLOO_SOCKET_IFNAME=eth99"]),
+    "no interface for NCCL": ("68 interface-not-found",
+        [{}, {"NCCL_SOCKET_IFNAME": "eth99"}], ["NCCL_SOCKET_IFNAME=eth99"]),
+    "a name that does not resolve": ("64 name-not-resolved",
+        [{"MASTER_ADDR": UNRESOLVABLE}] * 2, [UNRESOLVABLE, "10 s"]),
+    "an address of another pod": ("64 wrong-address", [{"MASTER_ADDR": "192.0.2.1"}], ["192.0.2.1", "node 0 "]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("difference", DIFFERENT)
-def test_a_node_that_differs_is_named(run, difference):
-    variables, facts = DIFFERENT[difference]
-    run.pod(0, 3)
-    run.pod(1, 3, **variables)
-    run.pod(2, 3)
-    run.assert_verdict(67, "nodes-differ", NODE_1, *facts)
-
-
-@pytest.mark.parametrize(
-    ("flags", "variables", "fact"),
-    [
-        ([], {"NPROC_PER_NODE": "gpu"}, "NPROC_PER_NODE=gpu"),
-        (["--join-timeout=soon"], {}, "--join-timeout"),
-        (["--token", "planted-1", "--password=planted-2"], {}, "unrecognized arguments: --token"),
-        (["--max-restarts-in-place=-2"], {}, "--max-restarts-in-place"),
-    ],
-)
-@pytest.mark.parametrize("wrong", [0, 1])
-def test_a_node_whose_usage_is_wrong_ends_the_run_at_once(run, flags, variables, fact, wrong):
-    for node in range(2):
-        ours = (flags, variables) if node == wrong else ([], {})
-        run.pod(node, 2, "--join-timeout=60", *ours[0], **ours[1])
-    run.assert_verdict(2, "usage", f"node {wrong} (pod run-{wrong} on n{wrong})", fact, within_s=40)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_a_node_ends_all_with_its_cause(run, tmp_path, name):
+    wanted, nodes, words = FAULTS[name]
+    for node, changes in enumerate(nodes):
+        if changes is None:
+            continue
+        changes, folder = dict(changes), tmp_path / f"node-{node}"
+        shutil.copytree(STAND_IN, folder)
+        if version := changes.pop("TORCH", None):
+            (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n")
+            changes["PYTHONPATH"] = f"{folder}:{SOURCE}"
+        if gpus := changes.pop("GPUS", None):
+            tool = folder / "nvidia-smi"
+            tool.write_text("#!/bin/sh\n" + "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n" * gpus)
+            tool.chmod(0o755)
+            changes["PATH"] = f"{folder}:{os.environ['PATH']}"
+        flags = [changes.pop("FLAG")] if "FLAG" in changes else []
+        run.pod(node, len(nodes), "--join-timeout=10", *flags, **changes)
+    code, cause = wanted.split()
+    run.assert_verdict(int(code), cause, *words, within_s=40)
     assert "planted" not in run.output
-
-
-def test_a_node_with_another_torch_is_named(run, tmp_path):
-    other = tmp_path / "other" / "torch"
-    shutil.copytree(STAND_IN / "torch", other)
-    (other / "version.py").write_text("__version__ = '2.5.1'\ncuda: Optional[str] = None\n")
-    for node in range(3):
-        run.pod(node, 3, **({"PYTHONPATH": f"{other.parent}:{SOURCE}"} if node == 2 else {}))
-    run.assert_verdict(67, "nodes-differ", "torch: node 2 (pod run-2 on n2) ", " 2.5.1; ", " 2.99.0")
-
-
-@pytest.mark.parametrize(
-    ("gpus", "requested", "cause", "facts"),
-    [
-        ((8, 7, 8), 0, "nodes-differ", ["gpus: ", " 7; ", " 8"]),
-        ((8, 7, 8), 8, "node-unfit", ["7 GPUs", "8 "]),
-    ],
-)
-def test_a_node_with_fewer_gpus_is_named(run, tmp_path, gpus, requested, cause, facts):
-    for node, count in enumerate(gpus):
-        folder = tmp_path / f"bin-{node}"
-        folder.mkdir()
-        tool = folder / "nvidia-smi"
-        tool.write_text("#!/bin/sh\n" + "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n" * count)
-        tool.chmod(0o755)
-        path = f"{folder}:{os.environ['PATH']}"
-        run.pod(node, 3, PATH=path, **({"NUM_GPUS_PER_NODE": requested} if requested else {}))
-    run.assert_verdict(67, cause, NODE_1, *facts)
-
-
-@pytest.mark.parametrize("variable", ["--interface", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
-def test_an_interface_that_does_not_exist_is_refused(run, variable):
-    run.pod(0, 2)
-    flags = ["--interface=eth99"] if variable == "--interface" else []
-    run.pod(1, 2, *flags, **({variable: "eth99"} if not flags else {}))
-    run.assert_verdict(68, "interface-not-found", f"{variable}=eth99", "lo 127.0.0.1")
 
 
 def test_two_runs_on_one_port_do_not_mix(run):
@@ -269,7 +202,7 @@ def test_two_runs_on_one_port_do_not_mix(run):
     run.pod(1, 2, RUN_ID="second")
     assert run.wait() == [66, 65, 65], run.output
     assert_verdict(run.pods[0], 66, "node-missing", "node 1 ")
-    assert_verdict(run.pods[1], 65, "port-in-use", f"port {run.port + 1} ", "node 0")
+    assert_verdict(run.pods[1], 65, "port-in-use", f"port {run.port + 1}", "node 0")
     assert_verdict(run.pods[2], 65, "other-run", "belongs to another run")
 
 

@@ -1,20 +1,20 @@
-"""ddp-launch during a run: how programs end, and what the launcher reports."""
+"""ddp-launch where a table of programs (tests/launch_programs) does not suffice: readers, restarts, ports, stacks."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
+import json
+import re
 import signal
+import socket
+import subprocess
+import sys
 import time
-import zipfile
-from pathlib import Path
 
 import pytest
 
 from tests.helpers.chart_programs import mount
 from tests.helpers.launchers import STAND_IN, Run
-from tests.helpers.processes import until
+from tests.helpers.processes import alive, environment, until
 
 pytestmark = pytest.mark.slow
 
@@ -24,120 +24,9 @@ def run(start, tmp_path):
     return Run(start, tmp_path)
 
 
-def test_an_exit_code_before_init_process_group_is_reported(run):
-    program = run.script("import os, sys; print('bad flag'); sys.exit(9 * (os.environ['RANK'] == '3'))")
-    for node in range(3):
-        run.pod(node, 3, program=[program], NPROC_PER_NODE=2)
-    run.assert_verdict(
-        1, "program-failed", "rank 3 of node 1 (pod run-1 on n1)", "exit code 9", "bad flag", within_s=60
-    )
-
-
-def test_the_text_of_sys_exit_is_the_reason(run):
-    run.pod(0, 1, program=[run.script("import sys; sys.exit('no data under /data')")])
-    run.assert_verdict(1, "program-failed", "rank 0 of node 0 (pod run-0 on n0)", "no data under /data", within_s=60)
-
-
-def test_exit_code_2_of_the_program_is_the_programs(run):
-    """argparse has it, and so has a library or an absent script on a broken node."""
-    words = "['--lr'] * int(os.environ['RANK'])"
-    program = run.script(f"import argparse, os; argparse.ArgumentParser().parse_args({words})")
-    for node in range(2):
-        run.pod(node, 2, program=[program])
-    run.assert_verdict(1, "program-failed", "exit code 2", "rank 1 of node 1 (pod run-1 on n1)", "--lr", within_s=60)
-
-
-def test_files_that_the_program_left_open_are_written(run, tmp_path):
-    """As the interpreter's finalization does."""
-    program = run.script(f"""
-import bz2, gzip, io, lzma, os, zipfile
-os.chdir({str(tmp_path)!r})
-plain, binary = open("plain", "w"), open("binary", "wb")
-packed = io.TextIOWrapper(gzip.open("packed.gz", "wb"))
-tight, tighter, folder = bz2.open("tight.bz2", "wt"), lzma.open("tighter.xz", "wt"), zipfile.ZipFile("folder.zip", "w")
-closed, broken = open("closed", "w"), open("broken", "w")
-closed.close()
-os.close(broken.fileno())
-for file in (plain, packed, tight, tighter):
-    file.write("metrics")
-binary.write(b"metrics")
-broken.write("x")
-folder.writestr("inside", "metrics")
-class Odd(io.RawIOBase):
-    def flush(self):
-        raise RuntimeError("odd")
-odd = Odd()
-""")
-    run.pod(0, 1, program=[program])
-    assert run.wait() == [0], run.output
-    assert (tmp_path / "plain").read_text() == (tmp_path / "binary").read_text() == "metrics"
-    for name, opened in (("packed.gz", gzip.open), ("tight.bz2", bz2.open), ("tighter.xz", lzma.open)):
-        with opened(tmp_path / name, "rt") as file:
-            assert file.read() == "metrics", name
-    assert zipfile.ZipFile(tmp_path / "folder.zip").read("inside") == b"metrics"
-
-
-def test_all_output_is_shown_and_the_verdict_names_the_failure_that_has_a_cause_of_its_own(run):
-    program = run.script(
-        "import os, time\nlocal = int(os.environ['LOCAL_RANK'])\ntime.sleep(0.4 * (not local))\n"
-        "if local:\n    raise RuntimeError('[/pytorch/gloo/transport/tcp/pair.cc:1] Connection closed by peer')\n"
-        "def backward():\n    raise ValueError('loss is NaN')\nbackward()\n"
-    )
-    pod = run.pod(0, 1, program=[program], NPROC_PER_NODE=3)
-    run.assert_verdict(
-        1, "program-failed", "rank 0 of node 0", f"ValueError: loss is NaN ({program.name}:7 in backward)", within_s=60
-    )
-    assert pod.output.count("Traceback (most recent call last)") == 3, pod.output
-
-
-def test_debug_shows_all_output(run):
-    program = run.script("raise RuntimeError('[gloo/transport/tcp/pair.cc:1] Connection closed by peer')")
-    pod = run.pod(0, 1, program=[program], DEBUG_DISTRIBUTED=1)
-    run.assert_verdict(1, "peer-lost", within_s=60)
-    assert "Connection closed by peer" in pod.output
-    assert "[DEBUG]" in pod.output
-
-
-def test_a_rank_that_is_killed_is_named_with_its_signal(run):
-    program = "import os, signal, time\nprint('step 5', flush=True)\ntime.sleep(1)\n"
-    program += "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else time.sleep(600)"
-    for node in range(2):
-        run.pod(node, 2, program=[run.script(program)])
-    run.assert_verdict(1, "killed", "rank 1 of node 1 (pod run-1 on n1)", "SIGKILL", "step 5", within_s=60)
-
-
-def test_a_program_that_is_not_python_gets_one_verdict(run):
-    pod = run.pod(0, 1, program=["--no-python", "sh", "-c", "exit 0"])
-    run.wait()
-    assert len(pod.verdicts) == 1
-
-
-def test_a_finished_node_waits_for_the_other_nodes(run):
-    """Kubernetes does not start a pod again that ended with 0, so no pod may do so before all nodes are done."""
-    program = "import os, time, sys\ntime.sleep(3 * int(os.environ['RANK']))\nsys.exit(5 * int(os.environ['RANK']))"
-    for node in range(2):
-        run.pod(node, 2, program=[run.script(program)])
-    run.assert_verdict(1, "program-failed", "rank 1 of node 1 (pod run-1 on n1)", "exit code 5", within_s=60)
-
-
-def test_background_processes_of_the_program_may_finish(run):
-    """For example an uploader of metrics."""
-    upload = f"import time, pathlib; time.sleep(2); pathlib.Path({str(run.folder / 'uploaded')!r}).touch()"
-    run.pod(0, 1, program=[run.script(f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {upload!r}])")])
-    assert run.wait() == [0], run.output
-    assert (run.folder / "uploaded").exists()
-
-
-def test_a_program_may_spawn_processes(run):
-    """A spawned process imports the main module again, which must be the program."""
-    program = run.script(
-        "import multiprocessing\nclass Job:\n    def __call__(self, x):\n        return x * x\n"
-        "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(2) as pool:\n"
-        "        print('sum', sum(pool.map(Job(), [1, 2, 3])))\n"
-    )
-    pod = run.pod(0, 1, program=[program])
-    assert run.wait() == [0], run.output
-    assert "sum 14" in pod.output
+@pytest.fixture
+def world(start, tmp_path):
+    return Run(start, tmp_path, torch=True)
 
 
 def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
@@ -162,80 +51,107 @@ def test_a_full_disk_of_the_node_does_not_turn_a_good_end_into_a_failure(run):
     assert len(pod.verdicts) == 1 and "Traceback" not in pod.output
 
 
-class TestIdleAfterExit:
-    """In a StatefulSet, whose kubelet restarts every container that ends."""
+def test_a_progress_bar_is_shown_live(run):
+    program = run.script("import sys, time\nsys.stdout.write('50%\\r'); sys.stdout.flush()\ntime.sleep(600)\n")
+    pod = run.pod(0, 1, program=[program])
+    until(lambda: "50%" in pod.output, "the bar", 30)
+    pod.started.process.send_signal(signal.SIGTERM)
+    run.wait()
 
-    def pod(self, run: Run, code: object, attempts: int) -> object:
-        folder = run.folder / "state"
-        folder.mkdir(exist_ok=True)
-        flags = [f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
-        return run.pod(
-            0, 1, *flags, program=[run.script(f"import sys, time\nprint('runs', flush=True)\nsys.exit({code})")]
-        )
 
-    def test_a_finished_run_idles_until_its_pod_is_deleted(self, run):
-        pod = self.pod(run, 0, 0)
-        until(lambda: "[IDLE] node=0 exit_code=0" in pod.output, "the pod idles")
-        assert (run.folder / "state" / "ready").exists()
-        process = pod.started.process
-        before = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        time.sleep(1)
-        assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13] == before, (
-            "it uses no CPU time"
-        )
-        process.send_signal(signal.SIGTERM)
-        assert pod.started.wait(10) == 0
+class Unread:
+    """A pod whose output nobody reads for a while, as when the node's disk for logs stalls."""
 
-    def test_a_failed_run_restarts_until_max_attempts_and_then_is_not_ready(self, run):
-        for attempt in range(2):
-            pod = self.pod(run, 9, 2)
-            assert pod.started.wait() == 1
-            assert f"attempt={attempt} " in pod.output
-        pod = self.pod(run, 9, 2)
-        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert not (run.folder / "state" / "ready").exists()
+    def __init__(self, *arguments: object, **variables: object):
+        command = [sys.executable, *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(**variables), text=True)
+        self.output = ""
 
-    def test_a_saved_stop_is_an_attempt_that_is_not_counted_as_a_failure(self, run):
-        for attempt in range(2):
-            pod = self.pod(run, 75, 0)
-            assert pod.started.wait() == 75
-            assert f"attempt={attempt} " in pod.output
+    def wait(self) -> int:
+        self.output = self.process.communicate(timeout=60)[0]
+        return self.process.returncode
 
-    def test_a_count_that_cannot_be_stored_ends_the_attempts(self, run):
-        """Else a container on a full disk would be restarted without end."""
-        file = str(run.folder / "state" / "attempts")
-        pod = self.pod(run, f"(__import__('os').unlink({file!r}), __import__('os').mkdir({file!r}), 9)[-1]", 2)
-        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert len(pod.verdicts) == 1 and "Traceback" not in pod.output, pod.output
-        assert not (run.folder / "state" / "ready").exists()
 
-    def test_a_folder_that_cannot_be_written_is_named(self, run):
-        (run.folder / "state" / "ready").mkdir(parents=True)
-        (run.folder / "state" / "attempts").mkdir()
-        pod = self.pod(run, 0, 0)
-        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert "cause=launcher-failed" in pod.verdicts[0] and "attempts" in pod.verdicts[0], pod.output
+def test_output_that_nobody_reads_is_not_a_lost_node(run):
+    """The pipe of node 0 stays full for longer than the heartbeat time-out."""
+    program = run.script("import os, time\nos.write(1, b'x' * 300_000 + b'\\n')\n")
+    start = run.start
+    for node in range(2):
+        run.start = start if node else Unread
+        run.pod(node, 2, "--heartbeat-timeout=4", program=[program])
+    time.sleep(10)
+    assert run.wait() == [0, 0], [pod.verdicts for pod in run.pods]
+    assert "x" * 300_000 + "\n" in run.pods[0].output
 
-    def killed(self, run: Run, attempts: int) -> object:
-        pod = self.pod(run, "time.sleep(600)", attempts)
-        until(lambda: "runs" in pod.output, "the program runs")
-        pod.started.process.kill()
-        pod.started.wait()
-        return pod
 
-    def test_a_killed_launcher_counts(self, run):
-        """The kernel ends the whole container if its memory is full."""
-        assert "attempt=0 " in self.killed(run, 1).output
-        assert "attempt=1 " in self.killed(run, 1).output
-        pod = self.pod(run, 0, 1)
-        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert "runs" not in pod.output
+def test_the_verdict_does_not_wait_for_processes_left_behind(run):
+    """On a machine of one's own nothing else would end the workers of a failed rank."""
+    program = run.script(
+        "import os, signal, sys, time\nif child := os.fork():\n    print('LEFT', child, flush=True)\n    sys.exit(3)\n"
+        "os.setsid()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
+    )
+    pod = run.pod(0, 1, program=[program])
+    run.assert_verdict(1, "program-failed", "exit code 3", within_s=15)
+    assert not alive(int(re.search(r"LEFT (\d+)", pod.output)[1]))
 
-    def test_a_launcher_that_ended_with_its_machine_does_not_count(self, run):
-        self.killed(run, 0)
-        (run.folder / "state" / "attempts").write_text("an-earlier-boot-of-the-machine")
-        pod = self.pod(run, 0, 0)
-        until(lambda: "[IDLE] node=0 exit_code=0 " in pod.output, "the run is done")
+
+SLOW_END = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ["RANK"] == "1":
+    print("FAILS", flush=True)
+    sys.exit(9)
+time.sleep(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "after_s"), [(signal.SIGKILL, s) for s in (0.4, 2.5, 4.0)] + [(signal.SIGSTOP, 3.0)]
+)
+def test_a_node_that_is_lost_around_a_restart_in_place_ends_the_run(run, number, after_s):
+    """Before, while and after the ranks of node 0 end; the join time-out is ten times as long."""
+    flags = ("--join-timeout=120", "--heartbeat-timeout=6", "--max-restarts-in-place=5")
+    for node in range(2):
+        run.pod(node, 2, *flags, program=[run.script(SLOW_END)])
+    until(lambda: "FAILS" in run.pods[1].output, "rank 1 fails")
+    time.sleep(after_s)
+    run.pods[1].started.process.send_signal(number)
+    run.pods[0].started.wait()
+    (verdict,) = run.pods[0].verdicts
+    # Node 1 had failed before it was lost, or was lost after that.
+    assert "cause=program-failed" in verdict or "cause=node-lost" in verdict, run.output
+    assert "node 1 (pod run-1 on n1)" in verdict, run.output
+    assert run.pods[0].seconds < 60, run.output
+    assert "socket.send()" not in run.output
+
+
+AGAIN = """
+import os, signal, sys, time
+stop, mark = [], os.path.join(sys.argv[1], "mark-" + os.environ["RANK"])
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+first = not os.path.exists(mark)
+open(mark, "w").close()
+if first and os.environ["RANK"] == "1":
+    time.sleep(1)
+    sys.exit(3)
+while not stop:
+    time.sleep(0.05)
+print("SAVES", flush=True)
+time.sleep(4)
+open(os.path.join(sys.argv[1], "checkpoint"), "w").close()
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_stop_during_a_restart_in_place_destroys_nothing(run, node):
+    """Rank 0 of the first start still saves when the pod gets SIGTERM."""
+    for index in range(2):
+        run.pod(index, 2, "--max-restarts-in-place=2", program=[run.script(AGAIN), run.folder])
+    until(lambda: "SAVES" in run.pods[0].output, "rank 0 saves")
+    run.pods[node].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(143, "stopped", f"node {node}", within_s=60)
+    assert (run.folder / "checkpoint").exists(), run.output
 
 
 def test_the_launcher_of_a_chart_does_not_hide_a_package_gpuworker_of_the_program(run, tmp_path):
@@ -250,3 +166,43 @@ def test_the_launcher_of_a_chart_does_not_hide_a_package_gpuworker_of_the_progra
     )  # fmt: skip
     assert pod.wait() == 0, pod.output
     assert pod.output.count("the package of the program") == 2
+
+
+def test_two_nodes_with_two_processes_form_a_world(world, tmp_path):
+    """With a preset of the chart. PET_ variables that contradict the configuration are ignored."""
+    program = ("-m", "gpuworker.accept.ddp_tests", "--device", "cpu", "--numel", "1000", "--train-smoke")
+    for node in range(2):
+        strays = {"PET_NNODES": 7, "PET_RDZV_ID": "other"} if node else {}
+        world.pod(
+            node, 2, "--join-timeout=120", program=[*program, "--report-dir", tmp_path], NPROC_PER_NODE=2, **strays
+        )
+    assert world.wait() == [0, 0], world.output
+    for pod in world.pods:
+        assert f'[DDP] node={pod.node} phase="master ready, preflight" nodes=2' in pod.output
+        assert (
+            f'[DDP] node={pod.node} phase="ranks started" world=4 ranks={2 * pod.node},{2 * pod.node + 1}' in pod.output
+        )
+        assert f"[STEP] node={pod.node} " in pod.output and "first_step=done" in pod.output
+    result = json.loads((tmp_path / "ddp_tests_result.json").read_text())
+    assert (result["world"], result["ok"]) == (4, True)
+
+
+def test_a_port_of_the_store_that_is_in_use_is_reported(world):
+    program = world.script("import torch.distributed as dist\ndist.init_process_group('gloo')")
+    with socket.create_server(("", world.port)):
+        world.pod(0, 1, program=[program])
+        world.assert_verdict(65, "port-in-use", "rank 0 of node 0", within_s=120)
+
+
+def test_stacks_of_a_running_job_can_be_asked_for(run):
+    text = "import os, time\ndef load():\n    print('waits', flush=True)\n    time.sleep(600)\n"
+    program = run.script(text + "load() if os.environ['RANK'] == '1' else time.sleep(600)\n")
+    for node in range(2):
+        run.pod(node, 2, program=[program], TMPDIR=run.folder)
+    until(lambda: "waits" in run.pods[1].output, "the program runs")
+    shown = run.start("-m", "gpuworker.launch.launcher", "stacks", TMPDIR=run.folder)
+    assert shown.wait() == 0, shown.output
+    assert "in load" in shown.output and "rank 0 of node 0" in shown.output
+    for pod in run.pods:
+        pod.started.process.send_signal(signal.SIGTERM)
+    run.wait()

@@ -26,16 +26,25 @@ def run(folder: Path, *arguments: object, world: int = 1, code: int = 0, **varia
     return Ranks(SMOKE, folder, *SMALL, *size, *arguments, world=world, **variables).end(code)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--batch", "0"), ("--epochs", "x"), ("--lr", "nan"), ("--lr", "0"), ("--seed", "-1"), ("--output", "s3://bucket"),
-     ("--save-every", "-1"),
-     ("--run-id", "a/b"), ("--run-id", ".."), ("--no-such",)],
-)  # fmt: skip
+WRONG = """\
+--batch 0
+--epochs x
+--lr nan
+--lr 0
+--seed -1
+--output s3://bucket
+--save-every -1
+--run-id a/b
+--run-id ..
+--no-such
+"""
+
+
+@pytest.mark.parametrize("flags", WRONG.splitlines())
 def test_wrong_flags_end_with_2_and_make_no_folder(tmp_path, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
-    done = Ranks(SMOKE, tmp_path / "out", *flags).end(2)
-    assert f"argument {flags[0]}" in done.output or flags[0] in done.output
+    done = Ranks(SMOKE, tmp_path / "out", *flags.split()).end(2)
+    assert flags.split()[0] in done.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"], "no folder called s3:"
     assert not (tmp_path / "out" / "run").exists()
 
@@ -125,30 +134,6 @@ def test_a_second_writer_is_refused(tmp_path):
     run(tmp_path, code=1)
     os.kill(first.processes[0].pid, signal.SIGTERM)
     first.end(75)
-
-
-FULL = """
-import errno, pathlib
-from gpuworker.train import train
-write, count = pathlib.Path.write_bytes, []
-def write_bytes(self, data):
-    count.append(1)
-    if len(count) == 3:
-        write(self, bytes(data)[:100])
-        raise OSError(errno.ENOSPC, "No space left on device")
-    return write(self, data)
-pathlib.Path.write_bytes = write_bytes
-main = train.main
-"""
-
-
-def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path):
-    program = tmp_path / "full.py"
-    program.write_text(FULL)
-    failed = Ranks(str(program), tmp_path / "out", *SMALL, "--batch", 64, *EVERY).end(1)
-    assert "No space left on device" in failed.output
-    assert run(tmp_path / "out", *EVERY).fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
-    assert not (tmp_path / "out" / "run" / ".saving").exists()
 
 
 def test_the_launcher_names_a_full_disk(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -12,7 +13,6 @@ import transformers
 from gpuworker.train.data import IGNORED, DataError, collator, read
 from hack import small_models
 from hack.small_models import CHATML, ENDS, byte_tokenizer
-from tests.helpers.train_labels import learned
 from tests.helpers.train_runs import texts, write
 
 TURNS = [("system", "S"), ("user", "Q1"), ("assistant", " A1 "), ("user", "Q2"), ("assistant", "A2")]
@@ -42,6 +42,12 @@ TEMPLATES = {
         ["A1<|im_end|>", "A2<|im_end|>"],
     ),
 }  # fmt: skip
+
+
+def learned(tokenizer, sample: dict[str, list[int]]) -> list[str]:
+    """The texts of adjacent tokens that are learned."""
+    taught = itertools.groupby(sample["labels"], key=lambda label: label != IGNORED)
+    return [tokenizer.decode([*span]) for known, span in taught if known]
 
 
 def samples_of(tmp_path, tokenizer, *rows: dict, **options) -> list[dict]:

@@ -31,16 +31,28 @@ def model(tmp_path_factory) -> tuple[object, ...]:
     return language_model(tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--batch", 0), ("--epochs", "nan"), ("--lr", -1), ("--seq-len", 1), ("--output", "s3://bucket"), ("--lora", -2),
-     ("--run-id", "../x"), ("--set", "output_dir=/tmp"), ("--seed", -1),
-     ("--set", "gradient_accumulation_steps=-1"),
-     ("--model-local-dir", "/no/such"), ("--set", "no_such=1"), ("--set", "bf16"), ("--set", "seed=x"),
-     ("--set", "fsdp=full_shard")],
-)  # fmt: skip
+IMPOSSIBLE = """\
+--batch 0
+--epochs nan
+--lr -1
+--seq-len 1
+--output s3://bucket
+--lora -2
+--run-id ../x
+--seed -1
+--model-local-dir /no/such
+--set output_dir=/tmp
+--set gradient_accumulation_steps=-1
+--set no_such=1
+--set bf16
+--set seed=x
+--set fsdp=full_shard
+"""
+
+
+@pytest.mark.parametrize("flags", IMPOSSIBLE.splitlines())
 def test_what_cannot_be_trained_ends_with_2(tmp_path, model, flags):
-    done = run(tmp_path, *model, *flags, code=2)
+    done = run(tmp_path, *model, *flags.split(), code=2)
     assert "error:" in done.output
     assert not (tmp_path / "run").exists() or not checkpoints(tmp_path)
 
@@ -145,16 +157,24 @@ def test_a_checkpoint_that_lacks_a_part_is_never_resumed_from(tmp_path, model, p
     assert second.fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--seq-len", 8), ("--seed", 3), ("--lora", 2), ("--batch", 4), ("--data", "other"), ("--set", "seed=3"),
-     ("--set", "data_seed=3"), ("--set", "optim=sgd")],
-)  # fmt: skip
+ANOTHER_RUN = """\
+--seq-len 8
+--seed 3
+--lora 2
+--batch 4
+--data other
+--set seed=3
+--set data_seed=3
+--set optim=sgd
+"""
+
+
+@pytest.mark.parametrize("flags", ANOTHER_RUN.splitlines())
 def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags):
     run(tmp_path, *model)
     before = hashes(tmp_path, "epoch-0001")
-    flags = (flags[0], text_file(tmp_path, seed=9)) if flags[1] == "other" else flags
-    run(tmp_path, *model, *flags, code=1)
+    other = str(text_file(tmp_path, seed=9))
+    run(tmp_path, *model, *flags.replace("other", other).split(), code=1)
     assert hashes(tmp_path, "epoch-0001") == before
 
 
@@ -204,49 +224,43 @@ def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path, model
     assert "epoch-0001-step-00000002" in done.stderr
 
 
-BAD_LINES = {
-    "not JSON": ('{"text": ', "Expecting value"),
-    "a list": ("[1]", "must be an object"),
-    "unknown": ('{"body": "a"}', "has body"),
-    "number": ('{"text": 3}', "text: must be a text"),
-    "no completion": ('{"prompt": "a"}', "completion: must be a text"),
-    "no messages": ('{"messages": []}', "messages: must be a list"),
-    "another kind": ('{"prompt": "a", "completion": "b"}', "has prompt, the lines before have text"),
-    "binary": (b"\xff\xfe", "codec can't decode"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_LINES)
-def test_a_bad_line_is_named_with_file_and_line(tmp_path, model, name):
-    line, words = BAD_LINES[name]
-    file = tmp_path / "bad.jsonl"
-    file.write_bytes(b'{"text": "good"}\n\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n")
-    done = run(tmp_path, *model, "--data", file, code=2)
-    assert f"{file}:3: " in done.output and words in done.output
-
-
-@pytest.mark.parametrize("text", ["", "\n\n"])
-def test_data_without_a_line_are_refused(tmp_path, model, text):
-    file = tmp_path / "empty.jsonl"
-    file.write_text(text)
-    run(tmp_path, *model, "--data", file, code=2)
-
-
 ASK, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
-BAD_MESSAGES = {
-    "no answer": [ASK],
-    "an answer of nothing": [ASK, {"role": "assistant", "content": None}],
-    "no content": [ASK, {"role": "assistant"}],
-    "parts": [ASK, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}],
-    "no role": [{"content": "a"}, ANSWER],
-    "a text": ["a", ANSWER],
+GOOD = '{"text": "good"}\n\n'
+
+
+def messages(*found: object) -> str:
+    """A good line, and one with these messages."""
+    return "\n\n".join(json.dumps({"messages": each}) for each in ([ASK, ANSWER], [*found]))
+
+
+# What is in the file, and what is said of its third line.
+BAD_DATA = {
+    "nothing": ("", ""),
+    "blank lines": ("\n\n", ""),
+    "not JSON": (GOOD + '{"text": ', "Expecting value"),
+    "a list": (GOOD + "[1]", "must be an object"),
+    "unknown": (GOOD + '{"body": "a"}', "has body"),
+    "number": (GOOD + '{"text": 3}', "text: must be a text"),
+    "no completion": (GOOD + '{"prompt": "a"}', "completion: must be a text"),
+    "no messages": (GOOD + '{"messages": []}', "messages: must be a list"),
+    "another kind": (GOOD + '{"prompt": "a", "completion": "b"}', "has prompt, the lines before have text"),
+    "binary": (GOOD.encode() + b"\xff\xfe", "codec can't decode"),
+    "no answer": (messages(ASK), "messages"),
+    "an answer of nothing": (messages(ASK, {"role": "assistant", "content": None}), "messages"),
+    "no content": (messages(ASK, {"role": "assistant"}), "messages"),
+    "parts": (messages(ASK, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}), "messages"),
+    "no role": (messages({"content": "a"}, ANSWER), "messages"),
+    "a text": (messages("a", ANSWER), "messages"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_MESSAGES)
-def test_bad_messages_are_named_with_file_and_line(tmp_path, model, name):
-    file = write(tmp_path / "m.jsonl", [{"messages": [ASK, ANSWER]}, {"messages": BAD_MESSAGES[name]}])
-    assert f"{file}:2: messages" in run(tmp_path, *model, "--data", file, code=2).output
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_are_refused_with_file_and_line(tmp_path, model, name):
+    content, words = BAD_DATA[name]
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    output = run(tmp_path, *model, "--data", file, code=2).output
+    assert words in output and (not words or f"{file}:3: " in output)
 
 
 def test_samples_are_no_longer_than_the_models_positions(tmp_path):

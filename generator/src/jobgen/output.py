@@ -7,7 +7,8 @@ import click
 
 from jobgen.diagnostics import ERROR, NOTE, WARNING, Diagnostic
 
-COLOURS = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}  # click leaves them out of files and pipes
+# click leaves them out of files and pipes.
+COLOURS = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}
 
 
 def shown(file: str) -> str:

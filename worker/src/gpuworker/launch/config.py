@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -20,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuworker.launch import gpus
 from gpuworker.launch.command_line import REMEDY, TIMEOUTS
 from gpuworker.launch.failure_causes import Failure
+from gpuworker.runtime import machine
 from gpuworker.runtime.contract import (
     INTERNAL_PREFIX,
     LAUNCHER_PORT_OFFSET,
@@ -39,7 +38,6 @@ NUMBERS = {
     "MASTER_PORT": (1024, 65534),
 }
 PROCESSES = ("auto", "gpu", "cpu")  # torchrun's words for a number of them
-WORLD = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; programs may save
 
 
@@ -83,9 +81,6 @@ def read_config(
     Whatever else is wrong is its `problem`, which this node sends to node 0 so that the others do
     not wait.
     """
-    if args.standalone:  # as torchrun: a world of its own
-        ignored = {*WORLD, *(f"PET_{name}" for name in WORLD)}
-        environ = {name: value for name, value in environ.items() if name not in ignored}
     world = read_world(args, environ)
     processes_of_node, world["nproc_per_node"] = world["nproc_per_node"], 1
     try:
@@ -148,7 +143,10 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
             raise usage(f"--nnodes={args.nnodes}: the size is fixed. {REMEDY}")
     found: dict[str, Any] = {}
     for name, value in given.items():
-        found[name] = in_pod = environ.get(name) or environ.get(f"PET_{name}", "")
+        in_pod = environ.get(name) or environ.get(f"PET_{name}", "")
+        if args.standalone and name != "NPROC_PER_NODE":  # as torchrun: a world of its own
+            in_pod = ""
+        found[name] = in_pod
         if value in (None, in_pod) or (in_pod and value in PROCESSES):
             continue
         rule = next(each.override for each in VARIABLES if each.name == name)
@@ -198,21 +196,10 @@ def command(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, 
 
 def processes(word: str) -> str:
     """Processes of a node by torchrun's words."""
-    visible = [] if word == "cpu" else gpus.visible()[0] or []
+    visible = [] if word == "cpu" else machine.visible_gpus()[0] or []
     if word == "gpu" and not visible:
         raise usage("--nproc-per-node=gpu: no GPU is visible")
-    return str(len(visible) or cpus())
-
-
-def cpus() -> int:
-    """CPUs that this container may use: its quota, which Python does not read, or its affinity."""
-    own = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        return own if quota == "max" else max(1, min(own, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return own
+    return str(len(visible) or machine.cpus())
 
 
 def free_ports() -> int:

@@ -11,9 +11,9 @@ import time
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
-from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.failure_causes import BY_KEY, Failure
 from gpuworker.launch.network import classify_port_failure, look_up
-from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status, first
+from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status
 from gpuworker.launch.root_cause import Node, bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.line_server import Strangers, listen
@@ -25,8 +25,6 @@ MAX_STRANGERS = 1024  # beside one per node: connections that have sent no statu
 # the run, and how long after the join deadline.
 LINGER_S, LATE_S = 4, 1
 LOOK_S = 0.1
-MISSING_NAMED = 20
-
 RETRY_S = 0.3
 LAST_MESSAGE_S = 1.0  # for another task to deliver it, when the connection has ended
 
@@ -99,7 +97,6 @@ class Server:
             coordinator.decide(now)
             if now > beat_at + HEARTBEAT_S:
                 beat_at = now
-                coordinator.orders.missing = coordinator.missing()[:MISSING_NAMED]
                 self.broadcast(b"\n")
             self.send_orders()
 
@@ -121,7 +118,7 @@ class Server:
         if coordinator.ended:
             self.send_orders()
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
-        while coordinator.ended and not coordinator.started and time.monotonic() < end:
+        while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
             if len(set(self.streams.values())) >= self.config.nnodes:
                 break
             await asyncio.sleep(LOOK_S)
@@ -144,7 +141,7 @@ class Participant:
         self.started_at, self.checked_at = 0.0, time.monotonic()
         self.stream: LineStream | None = None
         self.heard_at = 0.0  # on the connection of now
-        self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
+        self.failure = ("connection-refused", "")  # of the last attempt to connect
 
     @property
     def ended(self) -> bool:
@@ -155,7 +152,8 @@ class Participant:
         ends.
         """
         while not self.ended:
-            await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
+            self.status.join_s = deadline - time.monotonic()
+            await self.connect(max(1.0, min(5.0, self.status.join_s)))
             if self.started_at:
                 await asyncio.sleep(LAST_MESSAGE_S)
                 self.lose_node_0("node 0 closed the connection without a report")
@@ -171,13 +169,12 @@ class Participant:
         if self.status.info.problem:
             return self.status.info.problem
         timeout_s = self.config.timeouts["join-timeout"]
-        if self.heard_at:  # node 0 has this node's status, and others are missing
-            names = first([f"node {index}" for index in self.orders.missing]) or "node 0"
-            return Failure("node-missing", f"{names} did not join within {timeout_s} s")
+        if self.heard_at:  # node 0 has this node's status, and decides nothing
+            return Failure("node-missing", f"node 0 did not start the run within {timeout_s} s")
         cause, detail = self.failure
         port = self.config.launcher_port
         where = f"node 0 at {self.config.master_addr} ({self.address}) port {port}"
-        return Failure(cause, f"{where} {detail}, for {timeout_s} s")
+        return Failure(cause, f"{where}, for {timeout_s} s: {BY_KEY[cause].meaning}{detail}")
 
     async def connect(self, timeout_s: float) -> None:
         """One connection, until it ends."""
@@ -200,7 +197,7 @@ class Participant:
             if not isinstance(reply := CODEC.decode(line), Orders):
                 self.failure = classify_port_failure(line)
             elif reply.rejected:
-                self.failure = ("other-run", reply.rejected)
+                self.failure = ("other-run", f" ({reply.rejected})")
             else:
                 await self.follow(stream, reply)
         finally:
@@ -223,14 +220,10 @@ class Participant:
         if orders.go:
             self.started_at = self.started_at or time.monotonic()
 
-    def end(self, verdict: Failure) -> None:
-        """The verdict of this node alone, which hears nothing of node 0."""
-        if not self.ended:
-            self.orders.verdict = verdict
-
     def lose_node_0(self, reason: str) -> None:
-        end, ran_s = Failure("node-lost", reason), time.monotonic() - self.started_at
-        self.end(bounded(end, self.orders.attempt, ran_s))
+        """The verdict of this node alone, which hears nothing of node 0."""
+        ran_s = time.monotonic() - self.started_at
+        self.take(Orders(verdict=bounded(Failure("node-lost", reason), self.orders.attempt, ran_s)))
 
     def check(self, now: float, deadline: float) -> None:
         """Called often: end the run if it has not started in time, or if node 0 is silent."""
@@ -239,13 +232,9 @@ class Participant:
             self.heard_at = self.heard_at and now
         self.checked_at, timeout_s = now, self.config.timeouts["heartbeat-timeout"]
         if not self.started_at and now > deadline:
-            self.end(self.not_joined())
+            self.take(Orders(verdict=self.not_joined()))
         elif self.started_at and now > self.heard_at + timeout_s:
-            reason = f"node 0 sent no heartbeat for {timeout_s} s"
-            # A frozen node 0 reads this when it goes on; else it would see only our end.
-            self.status.failures = [*self.status.failures, Failure("node-lost", reason)]
-            self.send(self.status)
-            self.lose_node_0(reason)
+            self.lose_node_0(f"node 0 sent no heartbeat for {timeout_s} s")
 
     def send(self, status: Status) -> None:
         if self.stream:

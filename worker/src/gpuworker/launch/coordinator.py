@@ -29,26 +29,19 @@ class Coordinator:
         self.config, self.join_deadline = config, join_deadline
         self.orders = Orders(attempt=config.attempt)
         self.nodes: dict[int, Node] = {}
-        # Two pods of one index, and since when.
-        self.duplicate: tuple[Node, Node, float] | None = None
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
         # Of nodes and ranks, in the order of arrival.
         self.failures: dict[tuple[int, int | None], Failure] = {}
         self.started_at = self.failed_at = self.stopped_at = 0.0
-        self.failed_before_stop: Failure | None = None
         self.first_question = 0  # since a failure
-        self.asked_at, self.warned = 0.0, False
+        self.asked_at = 0.0
         self.stacks_question = 0  # while the stacks of all ranks are gathered
-        self.warning = ""  # why, if nobody wants them
+        self.warning = ""  # while no rank makes progress
         self.speeds = speed.Speeds()
 
     @property
     def ended(self) -> bool:
         return self.orders.done or bool(self.orders.verdict)
-
-    @property
-    def started(self) -> bool:
-        return self.orders.go or self.orders.restarts > 0
 
     # -- what the nodes tell
 
@@ -56,13 +49,15 @@ class Coordinator:
         """A new connection of a node. Returns why it cannot take part, if so."""
         index, info = node.info.node, node.info
         other = self.nodes.get(index)
-        if self.started and not self.ended:  # a pod that restarted alone; the others must, too
-            alone = not other or other.closed or other.info.pod == info.pod
-            how = "without this node since its restart"
-            return f"runs {how if alone else f'with {other.info.pod} as node {index}'}"
-        if other and other.info.pod != info.pod:
-            self.duplicate = (other, node, now)
+        if self.started_at and not self.ended:  # a pod that restarted alone; the others must, too
+            return f"has started without this pod, with {other.info.pod} as node {index}"
+        lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
+        if lives and other.info.pod != info.pod:
+            both = f"{format_node(other.info)} and {format_node(info)}"
+            self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
         self.nodes[index], node.progress_at = node, now
+        # No node waits longer than it was asked to.
+        self.join_deadline = min(self.join_deadline, now + node.status.join_s)
         return ""
 
     def hear(self, node: Node, status: Status, now: float) -> None:
@@ -81,7 +76,6 @@ class Coordinator:
         # A node that is done is drained while the others still work.
         if status.stop and not self.stopped_at and status.state is not NodeState.DONE:
             self.stopped_at = now
-            self.failed_before_stop = self.known()
             self.orders.stop = f"{format_node(node.info)} got {status.stop}"
         if status.wants_stacks and not self.stacks_question:
             self.gather_stacks(now)
@@ -90,7 +84,7 @@ class Coordinator:
         """Its connection has ended."""
         node.closed, index = True, node.info.node
         if self.nodes.get(index) is node and not self.ended:
-            if not self.started:
+            if not self.started_at:
                 del self.nodes[index]  # it may join again until the deadline
             elif not node.over:
                 self.lost.setdefault(index, "closed the connection without a report")
@@ -99,7 +93,8 @@ class Coordinator:
         """This process was frozen, so nothing could be heard."""
         for node in self.nodes.values():
             node.heard_at = now
-        if self.started and frozen_s > self.config.timeouts["heartbeat-timeout"]:
+        limit = self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S
+        if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
             self.lost = {0: f"was frozen for {frozen_s:.1f} s"}
             self.finish(root_cause.node_lost(self.nodes, self.lost), now)
@@ -132,35 +127,22 @@ class Coordinator:
             ran_s = now - self.started_at
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 
-    def known(self) -> Failure | None:
-        return root_cause.known(self.nodes, list(self.failures.values()), self.lost)
-
     def find_silent(self, now: float) -> None:
         limit = self.config.timeouts["heartbeat-timeout"]
-        for index, node in self.nodes.items() if self.started else ():
+        for index, node in self.nodes.items() if self.started_at else ():
             if node.running and now - node.heard_at > limit:
                 self.lost.setdefault(index, f"sent no heartbeat for {limit} s")
-
-    def missing(self) -> list[int]:
-        return [index for index in range(self.config.nnodes) if index not in self.nodes]
 
     def check_join(self, now: float) -> None:
         """Order the start once every node has joined and all match. Raises Failure."""
         config, nodes = self.config, [self.nodes[index] for index in sorted(self.nodes)]
-        if self.duplicate:
-            old, new, since = self.duplicate
-            if now < since + 3 * HEARTBEAT_S:
-                return
-            if old.heard_at > since and new.heard_at > since:
-                both = f"{format_node(old.info)} and {format_node(new.info)}"
-                raise Failure("duplicate-node", f"{both} claim the same index")
-            self.duplicate = None
         if self.lost:  # during a restart in place
             raise root_cause.node_lost(self.nodes, self.lost)
         for node in nodes:
             if node.info.problem:
                 raise node.info.problem
-        infos, missing = [node.info for node in nodes], self.missing()
+        infos = [node.info for node in nodes]
+        missing = [index for index in range(config.nnodes) if index not in self.nodes]
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
             node_info.compare(infos)
@@ -171,18 +153,18 @@ class Coordinator:
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others
             named = first([f"node {index}" for index in missing or late])
-            done = "join" if missing else "end the program for its restart"
-            limit = f"within {config.timeouts['join-timeout']} s"
+            limit = config.timeouts["join-timeout"]
             joined = f"{len(nodes)} of {config.nnodes} joined"
-            raise Failure("node-missing", f"{named} did not {done} {limit}; {joined}")
+            raise Failure("node-missing", f"{named} did not join within {limit} s; {joined}")
 
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.
         over = now > self.stopped_at + self.config.timeouts["grace-period"] + STOP_S
         if over or all(node.over for node in self.nodes.values()):
-            # What went wrong while saving is the cause.
-            stopped = root_cause.stopped(self.orders.stop, self.nodes)
-            raise self.failed_before_stop or self.known() or stopped
+            # What went wrong before, or while saving, is the cause.
+            failures = [each for each in self.failures.values() if not each.asked]
+            known = root_cause.known(self.nodes, failures, self.lost)
+            raise known or root_cause.stopped(self.orders.stop, self.nodes)
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
@@ -192,6 +174,8 @@ class Coordinator:
         if self.lost or self.failures:
             if not self.failed_at:
                 self.failed_at, self.first_question = now, self.orders.question + 1
+                for node in nodes:  # they may be old
+                    node.reports = {}
             if self.failed_at == now or now > self.asked_at + ASK_AGAIN_S:
                 self.ask(now)
             failures, asked = list(self.failures.values()), self.answered(self.first_question)
@@ -231,14 +215,14 @@ class Coordinator:
         limit = self.config.timeouts["progress-timeout"]
         running = [node for node in self.nodes.values() if node.running]
         if not limit or not running or now < max(node.progress_at for node in running) + limit:
-            self.warned = False
+            self.warning = ""
             return
         reason = f"no rank made progress for {limit} s"
         if self.config.progress_action == "end":
             self.failures[-1, None] = Failure("no-progress", reason)
-        elif not self.warned:
-            self.warned = True
-            self.gather_stacks(now, f"{reason}; the run goes on")
+        elif not self.warning:
+            self.warning = f"{reason}; the run goes on"
+            self.gather_stacks(now)
 
     # -- questions
 
@@ -253,8 +237,8 @@ class Coordinator:
         asked = [n for index, n in self.nodes.items() if not n.closed and index not in self.lost]
         return all(node.status.answered >= question for node in asked)
 
-    def gather_stacks(self, now: float, warning: str = "") -> None:
-        self.stacks_question, self.warning = self.orders.question + 1, warning
+    def gather_stacks(self, now: float) -> None:
+        self.stacks_question = self.orders.question + 1
         self.ask(now)
 
     def show_stacks(self, now: float) -> None:

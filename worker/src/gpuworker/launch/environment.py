@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from gpuworker.launch.config import LaunchConfig, cpus
-from gpuworker.launch.node_info import torch_version
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.protocol import Orders
+from gpuworker.runtime import machine
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 DEBUG = {
@@ -40,7 +40,7 @@ def of_rank(
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's default, 1, can lose the flight record
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_FR_DUMP_TEMP_FILE": flight,
-        "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
+        "OMP_NUM_THREADS": str(max(1, machine.cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
         **(DEBUG if config.debug else {}),
     }
@@ -65,13 +65,11 @@ def of_rank(
         # One number per start, which grows, whether pods start again or the program in place.
         "ATTEMPT": orders.attempt * (config.max_restarts_in_place + 1) + orders.restarts,
     }
-    if re.match(r"2\.\d\.|2\.10", torch_version()):  # later ones warn of these
+    if re.match(r"2\.\d\.|2\.10", machine.torch_version()):  # later ones warn of these
         defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
         defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
-    # The hook, without the folder that lets `python -m torch.distributed.run` find the launcher: a
-    # torchrun in a rank is the image's own.
-    left_out = "", os.path.dirname(inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", ""))
-    paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each not in left_out]
+    inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", "")  # a torchrun in a rank is the image's own
+    paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each]
     hook = {
         "PYTHONPATH": ":".join([f"{folder}/hook", *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,

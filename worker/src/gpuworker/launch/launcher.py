@@ -38,25 +38,21 @@ IN_A_RANK = f"{INTERNAL_PREFIX}RANK_FOLDER"
 async def launch(config: LaunchConfig, started_at: float, out: output.Output) -> int:
     """Run one launch. Returns the exit code, after the verdict was logged."""
     launcher = NodeLauncher(config, started_at, out)
-    running = asyncio.create_task(launcher.run())
-    tasks = {running, launcher.stopped_early}
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    if not running.done():
-        # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
-        running.cancel()
-        reason = f"{launcher.name} got {launcher.stop_signal} before the ranks were started"
-        verdict = Failure("stopped", reason)
-    elif (error := running.exception()) and not isinstance(error, Failure):
+    running, stopped = asyncio.create_task(launcher.run()), launcher.stopped_early
+    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()  # not awaited: asyncio.wait_for can swallow it
+    try:
+        verdict = running.result() if running.done() else stopped.result()
+    except Failure as failure:
+        verdict = failure
+    except Exception as error:
         traceback.print_exception(error)
         verdict = launcher.problem(error)
-    else:
-        verdict = error or running.result()
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
     code = report(config.world_size, verdict, time.monotonic() - started_at)
     try:
         await closing
-        await launcher.wait_for_leftovers(verdict)
     except Exception:  # a failure of the clean-up does not change the verdict
         traceback.print_exc()
     return code

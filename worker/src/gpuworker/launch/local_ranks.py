@@ -25,12 +25,11 @@ from gpuworker.launch.protocol import NodeState, Orders, RankReport
 from gpuworker.launch.rank import GOOD_CODES, Rank, start
 from gpuworker.launch.rank_failure import (
     describe_errors,
-    full_volumes,
     of_abort,
     of_exception,
     signal_of,
 )
-from gpuworker.runtime import processes
+from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
@@ -59,7 +58,6 @@ class LocalRanks:
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
         self.busy_at = self.measured_at = 0.0
         self.stepped = False
-        self.problem: Failure | None = None  # why the program cannot be started
 
     # -- start and end
 
@@ -99,10 +97,10 @@ class LocalRanks:
         stuck = [rank for rank, each in calm if each.waits and not rank.writes()]
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
-            self.kill("it waits in a collective of a world that has ended", stuck)
+            self.kill(stuck, "it waits in a collective of a world that has ended")
         grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
         await self.wait_until(begin + grace_s)
-        self.kill(reason)
+        self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
 
     async def wait_until(self, deadline: float) -> None:
@@ -157,7 +155,7 @@ class LocalRanks:
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
-        found, left_s = [self.problem] if self.problem else [], self.config.timeouts["exit-timeout"]
+        found, left_s = [], self.config.timeouts["exit-timeout"]
         for rank in self.ranks:
             if rank.failed:
                 found.append(rank.failure)
@@ -173,7 +171,7 @@ class LocalRanks:
         number = signal_of(rank.code, program) if rank.code is not None else 0
         by_signal = f"ended by {stacks.signal_name(number)}" if number else ""
         if rank.errors:
-            cause = of_exception(rank.errors, rank.addresses, full_volumes(), oom)
+            cause = of_exception(rank.errors, rank.addresses, machine.full_volumes(), oom)
             if cause == "port-in-use" and rank.number:
                 cause = "program-failed"  # the store of the run is rank 0's
             detail = describe_errors(rank.errors, rank.answer.get("program", ""))
@@ -182,10 +180,10 @@ class LocalRanks:
             cause, last = "killed" if number else "program-failed", rank.output.lines()
             if number == signal.SIGKILL and oom:
                 cause = "out-of-memory"
-            elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
+            elif number == signal.SIGBUS and "/dev/shm" in machine.full_volumes():
                 cause = "shared-memory-full"
             elif number == signal.SIGABRT:
-                cause, line = of_abort(rank.output.watchdog, last)
+                cause, line = of_abort(last)
                 last = [line] if line else last
             detail = by_signal or f"exit code {rank.code}"
             detail += f"; last line: {last[-1][:300]}" if last else ""
@@ -211,9 +209,9 @@ class LocalRanks:
             if rank.code is None:
                 processes.kill(processes.behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
-    def kill(self, reason: str, ranks: list[Rank] | None = None) -> None:
-        """Send SIGKILL to what still runs, or to these ranks only, and log why."""
-        killed = [rank for rank in (self.ranks if ranks is None else ranks) if rank.code is None]
+    def kill(self, ranks: list[Rank], reason: str) -> None:
+        """Send SIGKILL to those that still run, and log why."""
+        killed = [rank for rank in ranks if rank.code is None]
         if killed:
             numbers = ",".join(str(rank.number) for rank in killed)
             log(Tag.DDP, phase="kill", ranks=numbers, reason=reason)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import fcntl
 import os
 import re
 import socket
-import struct
 import time
-from pathlib import Path
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
+from gpuworker.runtime import machine
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
-SIOCGIFADDR = 0x8915
 # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s.
 STALE_S = 40
 RETRY_S = 0.3
@@ -41,60 +37,30 @@ async def resolve(config: LaunchConfig, end: float) -> str:
     it must be an address of this pod, or the other nodes connect to another pod. That may take a
     while, too: DNS caches return the address of the pod that was node 0 before.
     """
-    error, wrong, until = "no answer from DNS", "", end
-    while (now := time.monotonic()) < until:
+    error, wrong = "no answer from DNS", ""
+    while (now := time.monotonic()) < end:
         try:
-            address = await asyncio.wait_for(look_up(config.master_addr), until - now)
-            if config.node_rank or is_own_address(address):
+            address = await asyncio.wait_for(look_up(config.master_addr), end - now)
+            if config.node_rank or machine.is_own_address(address):
                 return address
             if not wrong:
-                until = min(end, now + STALE_S)
-                reason = f"{config.master_addr} is {address}, which node 0 does not have"
-                log(Tag.DDP, phase="resolve", waiting_for=reason)
-            wrong = address
-        except asyncio.TimeoutError:
-            break
-        except OSError as problem:
-            error = str(problem)
+                end = min(end, now + STALE_S)
+                own = os.environ.get("POD_IP") or socket.gethostname()
+                wrong = f"{config.master_addr} is {address}, and node 0 ({own}) has no such address"
+                log(Tag.DDP, phase="resolve", waiting_for=wrong)
+        except (OSError, asyncio.TimeoutError) as problem:
+            error = str(problem) or error
         await asyncio.sleep(RETRY_S)
     if wrong:
-        own = os.environ.get("POD_IP") or socket.gethostname()
-        reason = f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address"
-        raise Failure("wrong-address", reason)
+        raise Failure("wrong-address", wrong)
     timeout_s = config.timeouts["join-timeout"]
     reason = f"{config.master_addr} did not resolve within {timeout_s} s (last: {error})"
     raise Failure("name-not-resolved", reason)
 
 
-def is_own_address(address: str) -> bool:
-    """Whether this node has the address."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
-
-
-def interfaces() -> dict[str, list[str]]:
-    """Interface -> its addresses."""
-    found: dict[str, list[str]] = {name: [] for _, name in socket.if_nameindex()}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for name, own in found.items():
-            with contextlib.suppress(OSError):  # it has no IPv4 address
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                own.append(socket.inet_ntoa(answer[20:24]))
-    with contextlib.suppress(OSError):  # no IPv6
-        for line in Path("/proc/net/if_inet6").read_text().splitlines():
-            digits, *_, name = line.split()
-            own = found.setdefault(name, [])
-            own.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
-    return found
-
-
 def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
     """Interface and own address of the route to node 0. Interfaces named by the user must exist."""
-    found, family = interfaces(), socket.AF_INET6 if ":" in master else socket.AF_INET
+    found, family = machine.interfaces(), socket.AF_INET6 if ":" in master else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((master, config.master_port))  # sends nothing; the kernel picks the route
@@ -130,16 +96,14 @@ def nccl_takes(setting: str, name: str) -> bool:
 
 
 def classify_port_failure(found: Exception | bytes, connected: bool = True) -> tuple[str, str]:
-    """Cause and words for a port that did not reply as a launcher: an error, or the bytes."""
-    number = getattr(found, "errno", None)
-    if isinstance(found, (asyncio.TimeoutError, TimeoutError)) and connected:
-        return "no-response", "accepts and sends nothing"
-    if isinstance(found, (asyncio.TimeoutError, TimeoutError)) or number in NO_ANSWER:
-        return "packets-dropped", "does not answer"
+    """Cause and detail of a port that did not reply as a launcher: of an error, or of bytes."""
+    if isinstance(found, (asyncio.TimeoutError, TimeoutError)):
+        return ("no-response" if connected else "packets-dropped"), ""
     if found == b"" or isinstance(found, (ConnectionResetError, BrokenPipeError)):
-        return "connection-closed", "accepts and closes"
+        return "connection-closed", ""
     if isinstance(found, OSError):
-        return "connection-refused", f"refuses ({os.strerror(number) if number else found})"
+        refused = found.errno not in NO_ANSWER
+        return ("connection-refused" if refused else "packets-dropped"), f" ({found})"
     answer = found if isinstance(found, bytes) else b"?"
     text = re.sub(r"[^ -~]", ".", answer[:40].decode("latin-1"))
-    return "foreign-service", f"answers {text!r}, which is not a launcher's reply"
+    return "foreign-service", f" (it answers {text!r})"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import platform
-import re
 from collections import Counter
 from pathlib import Path
 
-from gpuworker.launch import gpus
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo, first
+from gpuworker.runtime import machine
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 # Fields that must be the same on every node; the configuration first, as the rest follows from it.
@@ -27,11 +25,10 @@ def describe_self(node: int) -> NodeInfo:
     return NodeInfo(node=node, pod=pod, host=os.environ.get("NODE_NAME", ""))
 
 
-def collect(config: LaunchConfig, interface: str) -> NodeInfo:
-    """The node info of this node."""
-    info = describe_self(config.node_rank)
-    visible, info.gpu_problem = gpus.visible()
-    info.interface, info.torch = interface, torch_version()
+def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
+    """Add what this node has. Raises the failure node-unfit if it lacks what the run requests."""
+    visible, gpu_problem = machine.visible_gpus()
+    info.interface, info.torch = interface, machine.torch_version()
     info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
     info.program = digest(b"\0".join(map(os.fsencode, config.program)))
     info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
@@ -40,31 +37,18 @@ def collect(config: LaunchConfig, interface: str) -> NodeInfo:
     info.python = platform.python_version()
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
-    return info
-
-
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
-
-
-def torch_version() -> str:
-    """Version of torch with its build (+cu128), from a file: its import would take seconds."""
-    spec = importlib.util.find_spec("torch")
-    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
-    text = file.read_text() if file and file.exists() else ""
-    return next(iter(re.findall(r"^__version__[^=]*= *'([^']*)'", text, re.MULTILINE)), "")
-
-
-def check_self(config: LaunchConfig, info: NodeInfo) -> None:
-    """Compare one node with what the run requests. Raises the failure node-unfit."""
     problems = []
     if 0 <= info.gpus < config.gpus_per_node:
-        why = f" ({info.gpu_problem})" if info.gpu_problem else ""
+        why = f" ({gpu_problem})" if gpu_problem else ""
         problems.append(f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected")
     if not info.torch:
         problems.append("no torch for this Python")
     if problems:
         raise Failure("node-unfit", "; ".join(problems))
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def compare(nodes: list[NodeInfo]) -> None:

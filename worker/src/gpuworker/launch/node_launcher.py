@@ -20,7 +20,7 @@ from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
@@ -52,7 +52,7 @@ class NodeLauncher:
         self.looked_at = self.told_at = self.progress_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[str, asyncio.Task] = {}
-        self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
 
     def log_phase(self, name: str, **facts: object) -> None:
         now = time.monotonic()
@@ -77,17 +77,8 @@ class NodeLauncher:
             await self.server.start()
         address = await network.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
-        info = self.info
-        try:
-            if config.problem:
-                raise config.problem
-            interface, own_address = network.choose_interface(config, address)
-            self.log_phase("interface", interface=interface, address=own_address)
-            info = await self.prepare(interface)
-        except Exception as error:
-            # It goes to node 0, so that no other node waits for this one.
-            info.problem = self.problem(error)
-        self.participant = Participant(config, Status(config.run_id, info), address)
+        await self.prepare(address)
+        self.participant = Participant(config, Status(config.run_id, self.info), address)
         self.do("connection", self.participant.stay_connected(self.join_deadline))
         await self.follow_orders()
         return self.participant.orders.verdict
@@ -98,13 +89,19 @@ class NodeLauncher:
             return Failure(error.cause, f"{self.name}: {error.reason}")
         return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
 
-    async def prepare(self, interface: str) -> NodeInfo:
-        """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
-        # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-        info = await asyncio.to_thread(node_info.collect, self.config, interface)
-        node_info.check_self(self.config, info)
-        self.ranks = LocalRanks(self.config, self.output)
-        return info
+    async def prepare(self, address: str) -> None:
+        """Check this node, and make the folder of its ranks. `address`: node 0's."""
+        config, info = self.config, self.info
+        try:
+            if config.problem:
+                raise config.problem
+            interface, own_address = network.choose_interface(config, address)
+            self.log_phase("interface", interface=interface, address=own_address)
+            # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
+            await asyncio.to_thread(node_info.complete, info, config, interface)
+            self.ranks = LocalRanks(config, self.output)
+        except Exception as error:  # it goes to node 0, so that no other node waits for this one
+            info.problem = self.problem(error)
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
@@ -115,7 +112,11 @@ class NodeLauncher:
             if orders.restarts > status.restarts:
                 if "restart" not in self.tasks:
                     self.do("restart", self.start_again(orders))
-            elif orders.go and status.state is NodeState.JOINED and not orders.stop:
+            elif (
+                status.state is NodeState.JOINED
+                and orders.go
+                and not (orders.stop or status.failures)
+            ):
                 if not orders.restarts:
                     self.log_phase("master ready, preflight", nodes=self.config.nnodes)
                 self.start(orders)
@@ -134,14 +135,15 @@ class NodeLauncher:
 
     def start(self, orders: Orders) -> None:
         """Start the ranks, with the address where the coordinator was reached."""
-        participant, config = self.participant, self.config
+        participant, config, status = self.participant, self.config, self.participant.status
         try:
-            self.ranks.start(orders, participant.address, participant.status.info.interface)
+            self.ranks.start(orders, participant.address, status.info.interface)
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
-            self.ranks.problem = Failure("program-failed", reason)
+            status.failures = [Failure("program-failed", reason)]
+            return
         self.progress_at = time.monotonic()
-        participant.status.state = NodeState.RUNNING
+        status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
@@ -160,9 +162,8 @@ class NodeLauncher:
 
     def tell(self, **more: object) -> None:
         """Send this node's status."""
-        status, now = self.participant.status, time.monotonic()
-        age = now - self.progress_at if status.state is NodeState.RUNNING else 0.0
-        self.told_at = now
+        status, self.told_at = self.participant.status, time.monotonic()
+        age = self.told_at - self.progress_at if status.state is NodeState.RUNNING else 0.0
         self.participant.send(replace(status, progress_age=age, **more))
 
     def look_around(self, now: float) -> None:
@@ -188,10 +189,7 @@ class NodeLauncher:
         if not self.stopping:
             await end_children()  # they may hold ports and GPUs
             self.ranks.close()
-            try:
-                await self.prepare(status.info.interface)
-            except Exception as error:
-                status.info.problem = self.problem(error)
+            await self.prepare(self.participant.address)
         status.restarts, status.failures = number, []
 
     # -- signals and orders
@@ -210,7 +208,8 @@ class NodeLauncher:
             return
         if not self.participant or not self.participant.started_at:
             self.stop_signal = name
-            self.stopped_early.set_result(None)
+            reason = f"{self.name} got {name} before the ranks were started"
+            self.stopped_early.set_result(Failure("stopped", reason))
         elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
             self.stop_signal = self.participant.status.stop = name
 
@@ -227,7 +226,7 @@ class NodeLauncher:
         ranks.stop_deadline = time.monotonic() + grace_s
         ranks.terminate(ranks.ranks)
         over = f"the grace period of {grace_s} s is over"
-        asyncio.get_running_loop().call_later(grace_s, ranks.kill, over)
+        asyncio.get_running_loop().call_later(grace_s, ranks.kill, ranks.ranks, over)
 
     async def answer(self, orders: Orders) -> None:
         status = self.participant.status
@@ -247,7 +246,7 @@ class NodeLauncher:
                 partial.rename(self.ranks.folder / SHOWN)
 
     async def close(self, verdict: Failure | None) -> None:
-        """Send the verdict to the other nodes and end the ranks."""
+        """Send the verdict to the other nodes, end the ranks, and what they have left behind."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.server:
             await self.server.close(None if self.stopped_early.done() else verdict)
@@ -255,12 +254,7 @@ class NodeLauncher:
             reason = f"the run has ended: {verdict.cause if verdict else 'done'}"
             stopped = bool(self.stop_signal or self.ranks.stop_deadline)
             await self.ranks.end(reason, stopped=stopped)
-
-    async def wait_for_leftovers(self, verdict: Failure | None) -> None:
-        """Give processes that the ranks left behind some time; the verdict is already written.
-
-        After a failure they end: workers of a killed rank may hold a GPU of this machine.
-        """
+        # After a failure they end: workers of a killed rank may hold a GPU of this machine.
         await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
         if verdict and verdict.cause != "saved":
             await end_children()

@@ -14,10 +14,8 @@ import select
 import threading
 import time
 
-from gpuworker.launch.rank_failure import WATCHDOG
-
 CHUNK_BYTES, LINE_BYTES = 65536, 65536
-TAIL_BYTES = 65536  # of a rank's last output
+TAIL_BYTES = 1 << 17  # of a rank's last output; NCCL's watchdog prints hundreds of frames
 PARTIAL_LINE_S = 0.2  # after which an unfinished line is written: a prompt, a progress bar
 CLOSE_S = 5.0  # how long the end waits for a reader that has stopped reading
 
@@ -60,11 +58,11 @@ class Output(io.TextIOBase):
 
 
 class RankOutput:
-    """Output of a rank, which threads copy. `watchdog`: NCCL's line of a collective's time-out."""
+    """Output of a rank, which threads copy."""
 
     def __init__(self, output: Output):
         self.output = output
-        self.tail, self.watchdog = b"", ""
+        self.tail = b""
         self.activity_at = time.monotonic()
         self.threads: list[threading.Thread] = []
 
@@ -97,10 +95,7 @@ class RankOutput:
 
     def keep(self, data: bytes) -> None:
         self.activity_at = time.monotonic()
-        before, self.tail = self.tail[-len(WATCHDOG) :], (self.tail + data)[-TAIL_BYTES:]
-        if not self.watchdog and WATCHDOG in before + data:
-            line = self.tail.rpartition(WATCHDOG)[2].partition(b"\n")[0]
-            self.watchdog = (WATCHDOG + line).decode(errors="replace")[:500]
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
 
     def lines(self) -> list[str]:
         """The lines of its last output that are not empty."""

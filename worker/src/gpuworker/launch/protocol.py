@@ -7,6 +7,7 @@ life of its node, every HEARTBEAT_S seconds; node 0's is an empty line.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 from gpuworker.launch.failure_causes import Failure
@@ -50,7 +51,6 @@ class NodeInfo:
     torch: str = ""
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
-    gpu_problem: str = ""  # why the driver does not answer
     problem: Failure | None = None  # why this node cannot take part
 
 
@@ -94,7 +94,7 @@ class Status:
     `restarts`: in place, before the start that it speaks of. `progressed`: a rank has made a step,
     or has run for long. `progress_age`: seconds since the last progress of any rank. `failures`: of
     its ranks, or of the node without one. `answered`: the last question; its `reports` are sent
-    once. `stop`: the signal that it got.
+    once. `stop`: the signal that it got. `join_s`: until it waits no more for the start.
     """
 
     run_id: str
@@ -108,20 +108,19 @@ class Status:
     reports: list[RankReport] = field(default_factory=list)
     stop: str = ""
     wants_stacks: bool = False
+    join_s: float = math.inf
 
 
 @dataclass
 class Orders:
     """What node 0 wants of all nodes.
 
-    `missing`: nodes that have not joined, the first ones. `go`: start the ranks.
-    `restarts`: a higher number ends the program, to start it again in place, because of
-    `restart_reason`. `question`: a higher number asks every rank, for whole stacks with `frames`.
-    `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them. `done`
-    or `verdict`: the end. `rejected`: why the receiver is not part of the run.
+    `go`: start the ranks. `restarts`: a higher number ends the program, to start it again in place,
+    because of `restart_reason`. `question`: a higher number asks every rank, for whole stacks with
+    `frames`. `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them.
+    `done` or `verdict`: the end. `rejected`: why the receiver is not part of the run.
     """
 
-    missing: list[int] = field(default_factory=list)
     go: bool = False
     attempt: int = 0
     restarts: int = 0

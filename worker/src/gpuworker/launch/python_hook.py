@@ -1,10 +1,10 @@
-"""Hook in every Python of a rank, and of a group's task that has the launcher: a sitecustomize.
+"""Hook in every Python of a rank: a sitecustomize.
 
 It is first in PYTHONPATH. It changes nothing that a program can see: it removes itself from
 sys.path, hands on to the image's own sitecustomize, holds no file or socket open, replaces no
 function of a rank and keeps no object of the program.
 
-In a rank, the launcher asks it. Questions and answers are files in the rank's folder:
+The launcher asks it. Questions and answers are files in the rank's folder:
 
   question        a new time stamp asks for an answer
   pid             the process that is the rank: the first Python that lives below the launcher
@@ -12,9 +12,6 @@ In a rank, the launcher asks it. Questions and answers are files in the rank's f
   error.PID       the exception that ended the main program
   end.PID         the main program and its exit handlers have ended
   stepped         the optimizer has made its first step
-
-In a task, `python -m torch.distributed.run` and `accelerate launch` find the launcher by it, as a
-script finds it under the name torchrun.
 
 Standard library only, Python 3.10 or newer, and no import of gpuworker.
 """
@@ -24,13 +21,10 @@ import sys
 
 # Literal, because the contract cannot be imported here; a test compares them.
 FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
-TORCHRUN = os.environ.get("GPU_CHARTS_TORCHRUN", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
-STANDARD = "torch.distributed.run", "torch.distributed.launch"
 OWN, RANK = sys.modules[__name__], None  # this module; the rank, in a process that may be one
-SEEN = []  # the import of torchrun, once
 
 
 def loaded(name):
@@ -71,30 +65,22 @@ def facts(error, with_text):
         "last": lines[-1].strip()[:TEXT] if lines else "",
         "errno": number if type(number) is int else None,
         "file": file[:TEXT] if isinstance(file, str) else "",
-        "frames": stack_of_traceback(error.__traceback__),
+        "frames": stack(list(lines_of(error.__traceback__, "tb_next"))[::-1]),
     }
 
 
-def stack_of_traceback(traceback):
-    """[file, line, function], the innermost first."""
-    found = []
-    while traceback is not None:
-        found.append(place(traceback.tb_frame, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return found[::-1][:FRAMES]
+def lines_of(each, following):
+    """Frames with their lines, of a frame and its callers, or of a traceback."""
+    while each is not None:
+        line = each.tb_lineno if hasattr(each, "tb_frame") else each.f_lineno
+        yield getattr(each, "tb_frame", each), line
+        each = getattr(each, following)
 
 
-def stack(frame):
+def stack(frames):
     """[file, line, function], the innermost first; the outermost is always there."""
-    found = []
-    while frame is not None:
-        found.append(place(frame, frame.f_lineno))
-        frame = frame.f_back
+    found = [[each.f_code.co_filename, line, each.f_code.co_name] for each, line in frames]
     return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
-
-
-def place(frame, line):
-    return [frame.f_code.co_filename, line, frame.f_code.co_name]
 
 
 class Rank:
@@ -105,8 +91,6 @@ class Rank:
 
         self.thread, self.pid, self.main = _thread, os.getpid(), _thread.get_ident()
         self.steps, self.bounded, self.adopted = 0, False, False
-        self.asked = None
-        self.stopping = self.running = None  # locks: held until the thread shall end; while it runs
         self.owner = self.claim()
         if self.owner:
             self.serve()
@@ -150,6 +134,7 @@ class Rank:
 
     def start_thread(self):
         if os.getpid() == self.pid:
+            # Locks: held until the thread shall end, and while it runs.
             self.stopping, self.running = self.thread.allocate_lock(), self.thread.allocate_lock()
             self.stopping.acquire()
             self.running.acquire()
@@ -164,24 +149,19 @@ class Rank:
             self.running.acquire()
 
     def answer_questions(self, stopping, running):
+        asked = None
         while not stopping.acquire(timeout=ASK_S):
             try:
-                self.answer_question()
+                self.adopt()
+                stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
+                if stamp != asked:
+                    asked = stamp
+                    self.answer(stamp)
             except BaseException:  # whatever it is, the program goes on
                 continue
         running.release()
 
-    def answer_question(self):
-        self.adopt()
-        stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
-        if stamp != self.asked:
-            self.asked = stamp
-            self.write_answer(stamp)
-
-    def write_answer(self, asked):
-        self.write(f"answer.{self.pid}", repr({"asked": asked, **self.answer()}))
-
-    def answer(self):
+    def answer(self, asked):
         threading = sys.modules.get("threading")  # the program's, if it has threads
         names = {each.ident: each for each in threading.enumerate()} if threading else {}
         flying, own, threads = sys._current_exceptions(), self.thread.get_ident(), []
@@ -194,15 +174,15 @@ class Rank:
                 "name": getattr(known, "name", ""),
                 "main": ident == self.main,
                 "daemon": getattr(known, "daemon", True),
-                "stack": stack(frame),
+                "stack": stack(lines_of(frame, "f_back")),
                 "error": describe(error),
             })  # fmt: skip
         groups, last = self.collectives()
-        main = sys.modules.get("__main__")
-        return {
-            "owner": self.owner, "threads": threads, "groups": groups, "last": last,
-            "steps": self.steps, "program": getattr(main, "__file__", "") or "",
-        }  # fmt: skip
+        program = getattr(sys.modules.get("__main__"), "__file__", "") or ""
+        self.write(f"answer.{self.pid}", repr({
+            "asked": asked, "owner": self.owner, "threads": threads, "groups": groups, "last": last,
+            "steps": self.steps, "program": program,
+        }))  # fmt: skip
 
     def collectives(self):
         """Process group -> collectives started; and the last one of each, by torch's recorder."""
@@ -236,7 +216,7 @@ class Rank:
             return
         if not self.bounded and loaded(C10D):  # at once: the program may make a group next
             self.bounded = True
-            self.set_default_timeout(float(os.environ.get("GPU_CHARTS_COLLECTIVE_TIMEOUT") or 0))
+            self.set_default_timeout()
         torch, optimizer = loaded("torch"), loaded(OPTIMIZER)
         if not self.bounded or not torch or not optimizer:
             return
@@ -253,15 +233,14 @@ class Rank:
         if not self.owner:  # a launcher of the image's is the owner, and this may be its rank
             self.serve()
 
-    def set_default_timeout(self, seconds):
+    def set_default_timeout(self):
         import datetime
 
-        if seconds:
-            timeout = datetime.timedelta(seconds=seconds)
-            for module in (sys.modules["torch.distributed.constants"], sys.modules[C10D]):
-                for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
-                    if getattr(module, name, None) is not None:
-                        setattr(module, name, timeout)
+        timeout = datetime.timedelta(seconds=float(os.environ["GPU_CHARTS_COLLECTIVE_TIMEOUT"]))
+        for module in (sys.modules["torch.distributed.constants"], sys.modules[C10D]):
+            for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+                if getattr(module, name, None) is not None:
+                    setattr(module, name, timeout)
 
     def on_event(self, event, arguments):
         if event == "import" and not self.adopted:
@@ -270,7 +249,7 @@ class Rank:
             # The text comes from code of the program, which may block.
             self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
             self.write(f"error.{self.pid}", repr(describe(arguments[2])))
-            self.write_answer(None)  # without a question, which might come too late
+            self.answer(None)  # without a question, which might come too late
 
 
 def on_event(event, arguments):
@@ -279,28 +258,8 @@ def on_event(event, arguments):
             del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
         elif RANK:
             RANK.on_event(event, arguments)
-        elif TORCHRUN and event == "import" and arguments[0] == STANDARD[0] and not SEEN:
-            import importlib
-
-            SEEN.append(event)  # the import here is an event, too
-            importlib.import_module(STANDARD[0]).run = run_launcher
     except BaseException:  # whatever it is, the program goes on
         pass
-
-
-def find_launcher():
-    words = sys.orig_argv
-    module = words.index("-m") + 1 if "-m" in words else 0
-    if 0 < module < len(words) and words[module] in STANDARD and sys.argv[0] == "-m":
-        os.execv(TORCHRUN, [TORCHRUN, *words[module + 1 :]])
-
-
-def run_launcher(args):
-    """torch.distributed.run.run for a program that calls it: accelerate launch."""
-    flags = [f"--nproc-per-node={args.nproc_per_node}"]
-    flags += ["--module"] * bool(args.module) + ["--no-python"] * bool(args.no_python)
-    words = [TORCHRUN, *flags, "--", args.training_script, *args.training_script_args]
-    os.execv(TORCHRUN, words)
 
 
 def hand_on():
@@ -321,9 +280,7 @@ if __name__ == "sitecustomize":
     try:
         if FOLDER:
             RANK = Rank()
-        elif TORCHRUN:
-            find_launcher()
-        sys.addaudithook(on_event)
+            sys.addaudithook(on_event)
     except Exception:  # a rank without its hook is named in the log
         pass
     hand_on()

@@ -150,7 +150,7 @@ class Rank:
         return self.answer.get("asked") == self.asked
 
     def has_answered(self) -> bool:
-        """Read the answer. True also for a rank that cannot answer."""
+        """Read the answer. True also for a rank that cannot answer, or has told why it ends."""
         if not self.answered and (found := self.written("answer")):
             fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
@@ -158,7 +158,7 @@ class Rank:
             self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
-        return self.answered or self.code is not None or not self.owner
+        return self.answered or self.code is not None or not self.owner or bool(self.errors)
 
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
@@ -175,6 +175,8 @@ class Rank:
             made.waits = self.failure.cause == "collective-timeout"
             how = "timed out" if made.waits else "failed"
             made.words = f"{how} at {stacks.place(self.errors[0]['frames'], program)}"
+            if self.errors[1:]:
+                made.words += f", after {describe_errors(self.errors[-1:], program)}"
         elif self.code is not None:
             made.words = f"has ended {stacks.ended(self.code)}"
         elif self.stopped:

@@ -5,21 +5,16 @@ Nothing here asks the rank; `errors` are what its hook has written (python_hook.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import shutil
 import signal
-import threading
 from collections.abc import Iterable
-from pathlib import Path
 
 from gpuworker.launch import stacks
 from gpuworker.launch.failure_causes import BY_KEY
 from gpuworker.runtime import processes
 
-STATVFS_S = 1.0  # for the free space of all volumes
 OUT_OF_MEMORY = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
 NO_MEMORY = re.compile(r"(CUDA|HIP) out of memory|Cuda failure (2 )?'out of memory'")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -39,10 +34,11 @@ BROKEN_GPU = re.compile(
 # RuntimeErrors that torch's C++ raises name the file or the component at their beginning.
 FROM_GLOO = re.compile(
     r"^\[?\S*(gloo/|ProcessGroup)|^(Gloo|NCCL error|Application timeout|Timed out waiting)"
+    r"|^\[Rank \d+\]: .*failed to pass monitoredBarrier"
 )
 FROM_CUDA = re.compile(r"^(CUDA error|HIP error|CUDA driver error)")
 # As ProcessGroupNCCL's watchdog logs it before it ends the process.
-WATCHDOG = b"Watchdog caught collective operation timeout"
+WATCHDOG = "Watchdog caught collective operation timeout"
 WRITING = re.compile(
     r"unexpected pos \d+ vs|PytorchStreamWriter|inline_container|os error 28"
     r"|requested and \d+ written"
@@ -115,12 +111,12 @@ def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -
     return "program-failed"
 
 
-def of_abort(watchdog: str, lines: list[str]) -> tuple[str, str]:
+def of_abort(lines: list[str]) -> tuple[str, str]:
     """Cause of a SIGABRT, and the line that tells it: torch's watchdogs end the process so."""
-    if watchdog:
-        return "collective-timeout", watchdog
     found = ("killed", "")
     for line in filter(FROM_WATCHDOG.search, lines):
+        if WATCHDOG in line:
+            return "collective-timeout", WATCHDOG + line.partition(WATCHDOG)[2]
         if "watchdog got stuck" in line or ("exception" in line and TIMED_OUT.search(line)):
             return "collective-timeout", line
         if NO_MEMORY.search(line):
@@ -151,22 +147,3 @@ def describe_errors(errors: list[dict], program: str) -> str:
         parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
     place = stacks.place(errors[0]["frames"], program)
     return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
-
-
-def full_volumes() -> list[str]:
-    """Volumes that could be written and are full; asked in a thread, as NFS may not answer."""
-    found: list[str] = []
-
-    def look() -> None:
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, place, _, options, *_ = line.split()
-            with contextlib.suppress(OSError):
-                space = shutil.disk_usage(place)
-                little = space.free < 1 << 20 and space.free * 100 < space.total
-                if options.split(",")[0] == "rw" and little and place not in found:
-                    found.append(place)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(STATVFS_S)
-    return list(found)

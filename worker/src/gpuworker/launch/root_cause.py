@@ -23,7 +23,7 @@ from gpuworker.launch.protocol import (
 )
 from gpuworker.runtime.contract import ExitCode
 
-ANSWERS_S = 3.0  # for the answers of all nodes; one without a heartbeat may be lost
+ANSWERS_S = 5.0  # for the answers of all nodes; one without a heartbeat may be lost
 SILENT_S = 3 * HEARTBEAT_S
 # For the failure of a rank that works or cleans up while all others report it only: torchrun's own
 # time between SIGTERM and SIGKILL.
@@ -80,20 +80,15 @@ def failed(
     `failures`: in the order of their arrival, the first one `since_s` ago. `lost`: node -> how.
     `asked`: all have answered since.
     """
-    own = [each for each in failures if not each.row.secondary]
     if not asked and since_s < ANSWERS_S:
         return None
-    if own and own[0].asked and since_s < SIGNAL_S:
-        return None
+    if own := known(nodes, failures, lost):
+        return None if own.asked and since_s < SIGNAL_S else own
     reports = all_reports(nodes)
-    if own and not (lost and own[0].cause == "collective-timeout"):
-        return of_first(own[0], reports)
-    if lost:
-        return node_lost(nodes, lost)
     open_nodes = [node for node in nodes.values() if node.running and not node.closed]
     silent = any(now > node.heard_at + SILENT_S for node in open_nodes)
     busy = silent or any(report.busy for report in reports)
-    if not own and busy and since_s < SUSPECT_S:
+    if busy and since_s < SUSPECT_S:
         return None  # whoever the others have lost will report, or is lost itself
     flying = [named(each.node, each.flying) for each in reports if each.flying]
     culprits = [each for each in flying if not each.row.secondary]
@@ -125,11 +120,11 @@ def all_reports(nodes: dict[int, Node]) -> list[RankReport]:
 
 
 def known(nodes: dict[int, Node], failures: list[Failure], lost: dict[int, str]) -> Failure | None:
-    """The verdict on a run that had failed when it was stopped; None if a stop may explain it."""
-    if lost:
-        return node_lost(nodes, lost)
-    found = [each for each in failures if not each.asked and not each.row.secondary]
-    return of_first(found[0], all_reports(nodes)) if found else None
+    """The verdict if something failed by itself; None if all only report the failure of others."""
+    own = next((each for each in failures if not each.row.secondary), None)
+    if own and not (lost and own.cause == "collective-timeout"):
+        return of_first(own, all_reports(nodes))
+    return node_lost(nodes, lost) if lost else None
 
 
 def node_lost(nodes: dict[int, Node], lost: dict[int, str]) -> Failure:

@@ -1,4 +1,4 @@
-"""Invariants of what the worker reads from other pods and programs, for any input bytes."""
+"""Invariants of what jobgen and the worker read, for any input bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuworker.group.group_state import GroupPlan, GroupState, Task
 from gpuworker.launch import protocol as launch_protocol
 from gpuworker.launch.node_info import format_node
 from gpuworker.runtime.json_lines import Codec, encode
+from tests.fuzz.check import jobgen
 
 HOSTS = ("buffer-0", "trainer-0", "trainer-1")
 PLAN = GroupPlan(
@@ -62,5 +63,5 @@ def reports(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "launch": launch, "group": group, "reports": reports,
+    "jobgen": jobgen, "launch": launch, "group": group, "reports": reports,
 }  # fmt: skip
