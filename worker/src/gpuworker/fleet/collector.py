@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import ipaddress
 import json
@@ -29,7 +30,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from gpuworker.fleet.await_verdict import WAITING
-from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
@@ -52,7 +52,7 @@ from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
 from gpuworker.judgement.report import PASS, WARN
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
+from gpuworker.runtime.message_auth import NonceIssuer, load_key, matches
 from gpuworker.runtime.option_types import port, positive
 from gpuworker.runtime.plain_files import read_plain
 
@@ -63,13 +63,15 @@ RESOLVE_S = 60.0  # until the name of a new Service is known
 POST_S = 30.0  # that a report of a few megabytes may take
 
 HTML = "text/html; charset=utf-8"
+# asked for again and again
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
-    "/report.json": (json_text, "application/json"),
+    "/report.json": (functools.lru_cache(maxsize=1)(json_text), "application/json"),
     "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
 }
-KEPT = ("/report.json", "/metrics")  # texts that are asked for again and again
 REPORTS, WORLD = "/reports", "/world"
+# one at a time: a text of thousands of GPUs takes seconds and megabytes
+RENDERING = threading.Lock()
 
 
 class CollectorHandler(ReportHandler):
@@ -99,7 +101,9 @@ class CollectorHandler(ReportHandler):
 
     def get(self, path: str) -> Answer | None:
         if path in FORMATS:
-            return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
+            make, content_type = FORMATS[path]
+            with RENDERING:
+                return 200, make(self.store.fleet()), content_type
         if path == "/":
             return 200, SERVED, HTML
         if path == "/nonce":
@@ -166,40 +170,17 @@ class CollectorHandler(ReportHandler):
             return self.nonces.accept(nonce)
 
 
-RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
-# one at a time: a text of thousands of GPUs takes seconds and megabytes
-RENDERING = threading.Lock()
-
-
-def rendered(fleet: Fleet, path: str) -> str:
-    """The result in the format of a path."""
-    with RENDERING:
-        known = RENDERED.get(path)
-        if known is None or known[0] is not fleet:
-            known = fleet, FORMATS[path][0](fleet)
-        if path in KEPT:
-            RENDERED[path] = known
-        return known[1]
-
-
 def run(args: argparse.Namespace) -> int:
     if args.node_actions and not (args.list_pods and args.name):
         args.error("--node-actions needs --list-pods and --name")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    key = load_key()
     try:
-        key = load_key()
-    except KeyFileError as error:
-        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
-        return ExitCode.USAGE
-    try:
-        before = NOTHING
         if args.service:
-            runs = args.report_dir.parent
             args.report_dir /= address_of(args.service)
-            before = last_of(runs, args.report_dir)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
-        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name, args.patrol)
+        store = ReportStore(args.report_dir, wanted, args.stay, args.name, args.patrol)
     except OSError as error:
         log(
             Tag.FATAL.value,
@@ -220,7 +201,6 @@ def run(args: argparse.Namespace) -> int:
                 actions.act(store)
             line = summary(fleet)
             if line != logged:
-                remember(fleet, args.report_dir)
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
             time.sleep(args.interval)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge
 from gpuworker.fleet.check_findings import subject
-from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
@@ -26,14 +25,16 @@ from gpuworker.fleet.report_sources import (
     that_counts,
 )
 from gpuworker.fleet.world_plan import WorldPlan
-from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, report_dict, write_json
+from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log
 
 MOST_REPORTS = 4096  # if the number of nodes is not known
 # characters that are not ASCII take more here than in the message
 MOST_STORED_BYTES = 4 * MOST_REPORT_BYTES
 LONG_MERGE_S = 0.25  # of some hundred nodes; that of a thousand takes a second
 MERGES = 0.2  # of the time, while reports are expected
-FACTS = ("hash_group", "curves", "gpus", "ports")  # that a merge compares
+FACTS = ("hash_group", "gpus", "ports")  # that a merge compares
 LOST_S = 90.0  # without a word of its pod; submit.py sends one every CONFIRM_S
 SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
 
@@ -52,12 +53,11 @@ class ReportStore:
         folder: Path,
         expected: Expected,
         stay: bool = False,
-        earlier: Earlier = NOTHING,
         name: str = "",
         patrol: bool = False,
     ) -> None:
         self.folder, self.expected, self.stay, self.patrol = folder, expected, stay, patrol
-        self.earlier, self.name = earlier, name
+        self.name = name
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
         count = len(set(expected.names)) or expected.count
         self.count = count or 0
@@ -72,7 +72,6 @@ class ReportStore:
         # node -> when its pod was heard of last, by the monotonic clock
         self.confirmed: dict[str, float] = {}
         self.last_seen: dict[str, str] = {}  # the same for people
-        self.damaged: list[Source] = []  # files of an earlier collector that are not reports
         # pods without a report -> node, kind and state
         self.unreported: dict[str, tuple[str, str, str]] = {}
         self.lost: tuple[str, ...] = ()  # nodes whose pod was not heard of for LOST_S
@@ -88,12 +87,12 @@ class ReportStore:
         return sorted(self.folder.glob("*.json"))
 
     def _load(self, path: Path) -> None:
-        """A file that an earlier collector wrote. A file that cannot be read costs its own row
-        only.
+        """A file that an earlier collector wrote. The report in one that cannot be read is missing,
+        until its pod sends it again.
         """
         for source in from_file(path, MOST_STORED_BYTES):
             if source.report is None:
-                self.damaged.append(source)
+                log(Tag.FLEET.value, damaged=source.name, why=source.error)
             elif source.report.run_id == self.expected.run_id and len(self.sources) < self.most:
                 when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
                 found = self._source(source.report, when)
@@ -120,13 +119,12 @@ class ReportStore:
             counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
                 try:
-                    write_json(self.path(source.name), without_samples(report), indent=None)
+                    write_json(self.path(source.name), dataclasses.asdict(report), indent=None)
                 except OSError as error:
                     return (
                         HTTPStatus.INSUFFICIENT_STORAGE,
                         f"the report cannot be stored: {error.strerror or error}",
                     )
-                self._mended(source.name)
             if counts.judged == source.judged:
                 self.senders[source.name] = sender
             if counts != known:
@@ -172,13 +170,6 @@ class ReportStore:
         judged = judge(report, self.expected.requested, when)
         compact = Judged(_compact(report), judged.checks)
         return Source(subject(report), compact.report, judged=compact)
-
-    def _mended(self, name: str) -> None:
-        """The file of this name is readable again: what was wrong with it no longer counts."""
-        rest = [source for source in self.damaged if source.name != str(self.path(name))]
-        if len(rest) < len(self.damaged):
-            self.damaged = rest
-            self._changed()
 
     def _changed(self) -> None:
         self.result, self.changes = None, self.changes + 1
@@ -236,11 +227,11 @@ class ReportStore:
                 recent = time.monotonic() - self.merged_at < self.merge_cpu_s / MERGES
                 if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
                     return self.last
-                sources, change = [*self.sources.values(), *self.damaged], self.changes
+                sources, change = [*self.sources.values()], self.changes
                 marks, alerts = self.shown
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
-            merged = merge(sources, expected, earlier=self.earlier)
+            merged = merge(sources, expected)
             notes = [*alerts, *merged.notes]
             result = dataclasses.replace(merged, name=self.name, marks=marks, notes=notes)
             with self.lock:
@@ -257,15 +248,6 @@ class ReportStore:
 def _same_index(one: Report, other: Report) -> bool:
     """Whether two pods of a Job have the same index, so that one replaces the other."""
     return one.pod.rpartition("-")[0] == other.pod.rpartition("-")[0]
-
-
-def without_samples(report: Report) -> dict:
-    """Raw samples are for plots of one node, and thousands of GPUs have many."""
-    return report_dict(
-        dataclasses.replace(
-            report, checks=[dataclasses.replace(c, samples={}) for c in report.checks]
-        )
-    )
 
 
 def _compact(report: Report) -> Report:
