@@ -26,7 +26,7 @@ def run(mode: str) -> None:
     begin, folder = time.monotonic(), Path(tempfile.gettempdir(), f"node-test-{os.getuid()}")
     message = folder / "message"
     folder.mkdir(exist_ok=True)
-    message.write_text("the test of the node gave no result")
+    message.write_text("the test has no result")
     path = f"{SOURCES}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     variables = {**os.environ, "PYTHONPATH": path, "TERMINATION_LOG": str(message)}
     command = [sys.executable, "-m", PROGRAM, "--level=prolog", f"--report-dir={folder}"]
