@@ -134,7 +134,7 @@ def run(
     if identity.problems or seen != plan.gpus:
         if not identity.problems:
             words = f"{seen} of {plan.gpus} GPUs seen: the other checks did not run"
-            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus, not_shown=[])
+            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus)
         report.checks.append(Evidence(problems=identity.problems, name="coverage"))
         # explains what is missing
         explains = () if isinstance(identity, Stuck) else check_spec.TAGS[:1]
