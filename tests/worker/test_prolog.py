@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from gpuworker.accept import accept_node, checks, cli, prolog, registry
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.judgement.reading import report_of
-from gpuworker.judgement.report import Evidence, Measurement, Report, Requested, report_dict
+from gpuworker.judgement.report import Evidence, Measurement, Report, Requested
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.processes import until
@@ -289,7 +290,7 @@ BEFORE = {"GPU-a": (700.0, "a" * 64), "GPU-b": (600.0, "b" * 64)}
 )
 def test_a_gpu_is_compared_with_its_own_numbers_whatever_its_index_is(tmp_path, now, found):
     file = tmp_path / "accepted.json"
-    file.write_text(json.dumps(report_dict(accepted_of(BEFORE))))
+    file.write_text(json.dumps(asdict(accepted_of(BEFORE))))
     entry = prolog.compared(accepted_of(now), file)
     assert [(each.verdict, each.kind) for each in entry.problems] == found
 

@@ -26,7 +26,7 @@ def run(mode: str) -> None:
     begin, folder = time.monotonic(), Path(tempfile.gettempdir(), f"node-test-{os.getuid()}")
     message = folder / "message"
     folder.mkdir(exist_ok=True)
-    message.write_text("the test of the node has no result")
+    message.write_text("the test has no result")
     path = f"{SOURCES}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     variables = {**os.environ, "PYTHONPATH": path, "TERMINATION_LOG": str(message)}
     command = [sys.executable, "-m", PROGRAM, "--level=prolog", f"--report-dir={folder}"]
@@ -36,8 +36,8 @@ def run(mode: str) -> None:
         code = ExitCode.NODE_UNFIT
     text = message.read_text(encoding="utf-8", errors="replace")
     write_termination_message(text)
-    seconds = time.monotonic() - begin
-    log(Tag.DDP, phase="node test", mode=mode, exit_code=code, seconds=seconds)
-    if mode == "gate" and code != ExitCode.DONE:
+    took_s = time.monotonic() - begin
+    log(Tag.DDP, phase="node test", mode=mode, exit_code=code, seconds=took_s)
+    if mode == "gate" and code:
         cause = "usage" if code == ExitCode.USAGE else "node-test-failed"
         raise Failure(cause, text.partition("\n")[0])
