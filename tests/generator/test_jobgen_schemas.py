@@ -36,7 +36,7 @@ Validator = jsonschema.validators.extend(jsonschema.Draft7Validator, {"pattern":
 def findings(name: str, value: object) -> dict[str, str]:
     """Code -> severity."""
     found = {}
-    schema.validate(name == "header", value, lambda code, path, message, severity, key: found.update({code: severity}))
+    schema.validate(ROOTS[name], value, lambda code, path, message, severity, key: found.update({code: severity}))
     return found
 
 
