@@ -83,9 +83,8 @@ def _described(error: ValidationError) -> tuple[str, str]:
         kinds = [kind for kind in _kinds(error) if kind != "null"]
         wanted = " or ".join(dict.fromkeys(KINDS[kind] for kind in kinds))
         got = next(KINDS[kind] for kind in KINDS if TYPES.is_type(value, kind))
-        quote = (
-            "; put it in quotes" if kinds == ["string"] and isinstance(value, (int, float)) else ""
-        )
+        is_number = isinstance(value, (int, float))
+        quote = "; put it in quotes" if kinds == ["string"] and is_number else ""
         return "wrong-type", f"must be {wanted}, got {got}{quote}"
     code = schema.get("x-code", "bad-value")
     if "x-message" in schema:
