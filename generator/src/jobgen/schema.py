@@ -62,9 +62,8 @@ def validate(schema: dict, value: object, report: Report, start: Path = ()) -> o
     while removed - {()}:
         for path in sorted(removed - {()}, reverse=True):  # a later item of a list first
             functools.reduce(operator.getitem, path[:-1], value).pop(path[-1])
-        # What must have a field that is gone is invalid, too.
-        errors = validator.iter_errors(value)
-        removed = {tuple(error.path) for error in errors if error.validator == "required"}
+        # What must have a part that is gone is invalid, too.
+        removed = {tuple(error.path) for error in validator.iter_errors(value)}
     return value
 
 
