@@ -21,9 +21,9 @@ from hack.paths import CACHE, built_once, main, step
 KUBERNETES = {
     "api__v1": ("ConfigMap", "PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
     "apis__apps__v1": ("DaemonSet", "Deployment", "StatefulSet"),
-    "apis__batch__v1": ("Job",),
+    "apis__batch__v1": ("CronJob", "Job"),
     "apis__networking.k8s.io__v1": ("NetworkPolicy",),
-    "apis__rbac.authorization.k8s.io__v1": ("Role", "RoleBinding"),
+    "apis__rbac.authorization.k8s.io__v1": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     "apis__policy__v1": ("PodDisruptionBudget",),
     "apis__scheduling.k8s.io__v1beta1": ("PodGroup",),  # since 1.37
 }

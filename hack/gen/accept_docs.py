@@ -55,6 +55,7 @@ A report has these entries beside its checks, and only if they found something:
 RUNNER = {
     "fabric": "Links of this node while the checks run: ports that go down, errors that links count.",
     "xids": "Xids, the errors of NVIDIA's driver, while the checks run.",
+    "accepted": "Numbers or bits of a GPU are worse than in the file of `--accepted`; only of a prolog.",
     "start": "An earlier attempt of this run was killed before it wrote a report.",
     "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
     "limits": "A limit is refused.",
@@ -99,7 +100,7 @@ def page() -> str:
     from gpuworker.runtime import gpu_specs
 
     checks = registry.load()
-    parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
+    parts = [HEAD, "\n| check | proves | quick | full | burn-in | prolog |\n|---|---|---|---|---|---|\n"]
     for name, check in registry.node_checks().items():
         times = (
             f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in check_spec.LEVELS

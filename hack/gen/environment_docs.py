@@ -36,7 +36,7 @@ Gloo and NCCL take any other port between the pods of a run.
 
 ## Exit codes
 
-`ddp-launch` and the ranks of a group end with these codes. A code from 64 to 71 is a fault of the launch, never of
+`ddp-launch` and the ranks of a group end with these codes. A code from 64 to 72 is a fault of the launch, never of
 your program: `ddp-launch` ends a failed program with 1 and names the program's own code; without it that code is kept.
 
 | code | name | meaning | what the charts do |
@@ -44,6 +44,7 @@ your program: `ddp-launch` ends a failed program with 1 and names the program's 
 """
 POLICIES = {
     "NODE_LOST": "start again, and count no failure",
+    "NODE_UNFIT": "start again, three times without counting a failure",
     "USAGE": "a Job of ddp-run ends",
     "SAVED": "ddp-run starts again, and counts no failure",
     "STOPPED": "start again, and count no failure",

@@ -54,6 +54,7 @@ CHARTS = ("ddp-run", "gpu-accept", "job-group")
 SHARED_BY = {
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
     "_helperimage.tpl": ("gpu-accept", "job-group"),
+    "_nodetest.tpl": ("ddp-run", "job-group"),
     "policy.yaml": ("ddp-run", "gpu-accept"),
 }  # other shared templates: all charts
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]

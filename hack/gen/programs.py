@@ -19,7 +19,7 @@ HOOK = SOURCES / "gpuworker/group/torchrun_hook.py"
 CHARTS = {
     "ddp-run": ("ddp-launch", "ddp-tests", "train", "train-framework"),
     "gpu-accept": ("accept-node", "accept-report", "ddp-tests"),
-    "job-group": ("group-agent", "ddp-launch", "torchrun"),
+    "job-group": ("group-agent", "ddp-launch", "torchrun", "accept-node"),
 }
 REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module below checks
 DATA = (".json", ".css", ".js")

@@ -99,8 +99,7 @@ def restarts(rounds: int, program: Path) -> None:
         found["new processes"].append(at("REDUCED", output)[-1] - at("FAILED", failed)[0])
     in_place, anew = map(statistics.median, found.values())
     print(f"\nFrom a failure to the next first all-reduce of 2 × 1 ranks; medians of {rounds} runs that took turns:")
-    print(f"in place {in_place:.2f} s, new launchers {anew:.2f} s, ratio {in_place / anew:.2f}; at most 0.9:", end=" ")
-    print(met(in_place / anew <= 0.9))
+    print(f"in place {in_place:.2f} s, new launchers {anew:.2f} s, ratio {in_place / anew:.2f}")
 
 
 def met(goal: bool) -> str:

@@ -68,7 +68,7 @@ def test_coverage_guided_fuzzing_finds_no_failure(target, tmp_path):
     for folder in (grown, found):
         folder.mkdir(parents=True, exist_ok=True)
     seconds = SECONDS if target == "jobgen" else max(1, SECONDS // len(WORKER))
-    limits = ["-max_len=4000", f"-max_total_time={seconds}", "-timeout=10", "-print_final_stats=1"]
+    limits = ["-max_len=4000", f"-max_total_time={seconds}", "-timeout=60", "-print_final_stats=1"]
     folders = [f"-artifact_prefix={found}/", grown, corpus(target, tmp_path / "corpus")]
     output = run("tests.fuzz.harness", target, *limits, *folders, seconds=seconds)
     executed = int(output.partition("stat::number_of_executed_units:")[2].split()[0])

@@ -356,7 +356,7 @@ REFUSED = {
     "a group file": "name: rl\nexecution: parallel\n---\nname: a\nrun: x\n",
     "a work queue": manifest("Job", {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}),
     "a Job of Volcano": ALONE.replace("batch/v1", "batch.volcano.sh/v1alpha1"),
-    "a variable": manifest("Job", {"parallelism": "$NODES", "template": pod(TORCHRUN)}),
+    "a variable": ALONE.replace("registry.example.com/train:1", "${IMAGE}"),
     "a key that is there twice": ALONE.replace("spec:", "kind: Job\nspec:", 1),
     "a field that Kubernetes does not have": manifest("Job", {"template": pod(["a"], gpus=8)}),
     "a number as a variable": ALONE.replace("'3'", "3"),

@@ -197,7 +197,6 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
                 for device in plan.devices
             }
         },
-        "stragglers": {"ranks": 2, "compute_s": 0.2, "on_time_s": 0.0},
     }  # fmt: skip
 
 
@@ -213,8 +212,7 @@ def world_check(name: str, *problems: dict, ranks: int = 4, **numbers: float) ->
     ]
     verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {each["verdict"] for each in problems}), PASS)
     reason = "; ".join(each["reason"] for each in problems)
-    facts = {"stragglers": {"compute_s": 0.003, "on_time_s": 0.0}}.get(name, {}) | {"ranks": ranks}
-    return check(name, verdict, reason, problems=list(problems), measurements=found, facts=facts)
+    return check(name, verdict, reason, problems=list(problems), measurements=found, facts={"ranks": ranks})
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:

@@ -280,7 +280,7 @@ FAULTS = {
     "slow exchange": Fault(NODE, (TICKET,), slow_exchange, pci=False),
     "full volume": Fault("out", (CONFIGURE,), full_volume, pci=False),
     "lost, the driver lists it": Fault("GPU {bad} of the driver", (REBOOT,), lost_listed),
-    "lost to the driver": Fault("GPU {bad} of the driver", (REBOOT,), lost_to_the_driver),
+    "lost to the driver": Fault("GPU {bad} of the driver", (REBOOT,), lost_to_the_driver, pci=False),
     "lost, on the bus": Fault("GPU 0000:{bad}b:00.0", (REBOOT,), lost_on_the_bus),
     "lost, with an Xid": Fault("GPU 0000:{bad}b:00", (REBOOT,), lost_with_an_xid),
     "lost without a trace": Fault(NODE, (REBOOT,), lost_without_a_trace, pci=False),

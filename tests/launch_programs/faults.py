@@ -182,8 +182,8 @@ PROGRAMS: dict[str, Fault] = {
     "a warning of no progress": fault("0 done", "time.sleep(9)", flags="--progress-timeout=3", shown=('phase="no progress"', "in <module>")),
     "an evaluation that prints": fault("0 done", "for n in range(8):\n    print(n, flush=True); time.sleep(1)",
                                        flags="--progress-timeout=3 --progress-action=end"),
-    "a thread that uploads": fault("0 done", "threading.Thread(target=save, args=('late', 9)).start()", nodes=2,
-                                   flags="--progress-timeout=6 --progress-action=end --exit-timeout=20", files=("late",)),
+    "a thread that uploads": fault("0 done", "threading.Thread(target=save, args=('late', 12)).start()", nodes=2,
+                                   flags="--progress-timeout=10 --progress-action=end --exit-timeout=16", files=("late",)),
     # -- with torch: causes
     "a cleanup before the traceback": gloo(
         "1 program-failed", "import gc\ntry:\n    if RANK:\n        raise ValueError('bad shard 17')\n    while True:\n        dist.all_reduce(ones)\n"

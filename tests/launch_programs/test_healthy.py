@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.runtime import machine
 from tests.helpers.processes import SOURCE, free_port
 from tests.launch_programs.healthy import PROGRAMS, WITH_TORCH, Program
 
@@ -30,6 +31,8 @@ RANK = {
     **{f"TORCH_{name}": "" for name in ("NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "NCCL_DUMP_ON_TIMEOUT",
                                         "NCCL_ASYNC_ERROR_HANDLING", "FR_BUFFER_SIZE", "FR_DUMP_TEMP_FILE")},
 }  # fmt: skip
+if re.match(r"2\.\d\.|2\.10", machine.torch_version()):  # its names of the same settings
+    RANK |= {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "", "TORCH_NCCL_TRACE_BUFFER_SIZE": ""}
 
 
 def put(program: Program, folder: Path) -> None:

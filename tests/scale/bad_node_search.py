@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
+from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Pair
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
-SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
+WRONG, HUNG = "wrong data", "timed out"
 
 
 @dataclass
 class Fabric:
     """Nodes and links with faults. The severity of a fault is the remaining share of the bandwidth, or a text."""
 
-    bad_nodes: dict[int, float | str]
-    bad_links: dict[Group, float | str]
+    bad: dict[Pair, float | str]  # a node, or the two of a link
     noise: random.Random
 
     @classmethod
@@ -28,60 +26,35 @@ class Fabric:
         dice = random.Random(seed)
         places = dice.sample(range(nodes), bad_nodes)
         rest = sorted(set(range(nodes)) - set(places))
-        links: set[Group] = set()
+        links: set[Pair] = set()
         while len(links) < bad_links:
             links.add(tuple(sorted(dice.sample(rest, 2))))
-        nodes_and_links = ({place: _severity(dice) for place in places}, {link: _severity(dice) for link in links})
-        return cls(*nodes_and_links, dice)
+        return cls({part: _severity(dice) for part in [*((place,) for place in places), *sorted(links)]}, dice)
 
-    def test(self, group: Group) -> Seen:
-        """Each pair, ±5 %. A part that hangs ends the test of all, but for the pairs that were before."""
-        inside = set(group)
-        hung_nodes = {node for node in inside if self.bad_nodes.get(node) == HUNG}
-        hung_links = [link for link, what in self.bad_links.items() if what == HUNG and inside.issuperset(link)]
-        if hung_nodes:
-            return {pair: HUNG for pair in itertools.combinations(group, 2) if hung_nodes.intersection(pair)}
-        if hung_links:
-            return {hung_links[0]: HUNG}
-        return {pair: self._pair(pair) for pair in itertools.combinations(group, 2)}
-
-    def _pair(self, pair: Group) -> float | str:
-        found = [self.bad_nodes[node] for node in pair if node in self.bad_nodes]
-        found += [self.bad_links[pair]] if pair in self.bad_links else []
-        if WRONG in found:
-            return WRONG
-        return HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
+    def test(self, pair: Pair) -> float | str:
+        """±5 %."""
+        found = [what for part, what in self.bad.items() if {*part} <= {*pair}]
+        faults = [what for what in found if isinstance(what, str)]
+        return max(faults, default=0) or HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
 
     def is_named(self, findings: Findings) -> bool:
         """Whether the findings are exactly the faults."""
-        return (
-            nodes_of(findings) == set(self.bad_nodes)
-            and set(findings.bad_links) == set(self.bad_links)
-            and not findings.undecided
-            and not findings.unexplained
-        )
-
-    def false_accusations(self, findings: Findings) -> list[object]:
-        """Healthy nodes and links that the findings name."""
-        return [*(nodes_of(findings) - set(self.bad_nodes)), *(set(findings.bad_links) - set(self.bad_links))]
+        return accused(findings) == set(self.bad) and not findings.undecided
 
 
-def nodes_of(findings: Findings) -> set[int]:
-    return {node for (node,) in findings.bad_nodes}
+def accused(findings: Findings) -> set[Pair]:
+    return {*findings.bad_nodes, *findings.bad_links}
 
 
-def search(nodes: int, test: Callable[[Group], Seen], **options: float) -> tuple[Findings, list[list[Group]]]:
-    """The findings, and the groups of each round."""
+def search(nodes: int, test: Callable[[Pair], float | str], **options: float) -> tuple[Findings, list[list[Pair]]]:
+    """The findings, and the pairs of each round."""
     plan, rounds = BadNodeSearch(nodes, **options), []
     tests = plan.run()
-    groups = next(tests)
+    pairs = next(tests)
     with contextlib.suppress(StopIteration):
         while True:
-            rounds.append(groups)
-            seen: Seen = {}
-            for group in groups:
-                seen |= test(group)
-            groups = tests.send(seen)
+            rounds.append(pairs)
+            pairs = tests.send({pair: test(pair) for pair in pairs})
     return plan.findings, rounds
 
 

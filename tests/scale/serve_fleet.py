@@ -32,10 +32,7 @@ SLOW_NODE, SLOW_GPU = 7, 3
 
 def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
     """Reports of healthy nodes, as JSON, and one slow GPU."""
-    requested, chance = Requested("cuda", gpus, "quick"), random.Random(1)
-    pattern = complete_report("pattern", requested)
-    for check in pattern["checks"]:
-        check["samples"] = {f"{m['name']} {m['device']}": [0.001] * 40 for m in check["measurements"][:32]}
+    chance, pattern = random.Random(1), complete_report("pattern", Requested("cuda", gpus, "quick"))
     for index in range(nodes):
         report = copy.deepcopy(pattern) | {"node": f"gpu-{index:04}", "pod": f"accept-{index:04}"}
         for gpu in next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"):
@@ -84,7 +81,6 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
                 time.sleep(0.2)
             page = read(f"http://127.0.0.1:{port}/page.html")
             shown = time.monotonic() - last
-            metrics = read(f"http://127.0.0.1:{port}/metrics")
             spent = time.monotonic() - started
             status = Path(f"/proc/{collector.pid}/status").read_text()
             ticks = Path(f"/proc/{collector.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -98,7 +94,6 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         "page_s_after_last_report": round(shown, 1),
         "worst": fleet["suspects"][0]["node"] + " " + fleet["suspects"][0]["device"],
         "page_bytes": len(page.encode()),
-        "metrics_series": sum(not line.startswith("#") for line in metrics.splitlines()),
         "peak_mb": int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024,
         "cores": round(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") / spent, 2),
     }

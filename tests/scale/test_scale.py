@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import yaml
 
-from tests.helpers.kube import REPO, Cluster, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Cluster, Namespace, run, start_pod, wait_until
+from tests.helpers.rendering import objects, pod_templates
 
 ON_FAKE_NODES = {
     "nodeSelector": {"type": "kwok"},
@@ -75,24 +75,12 @@ def bare_pods(space: Namespace, given: dict) -> float:
         space.name,
         *space.cluster.helm_image(),
     ]
-    objects = list(yaml.load_all(run(*command, "-f", "-", input=json.dumps(given)), yaml.CSafeLoader))
-    jobs = [item["spec"] for item in objects if item["kind"] == "Job"]
-    jobs += [
-        job["template"]["spec"]
-        for item in objects
-        if item["kind"] == "JobSet"
-        for job in item["spec"]["replicatedJobs"]
-    ]
+    items = objects(run(*command, "-f", "-", input=json.dumps(given)))
     pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {**job["template"]["metadata"], "name": f"bare-{number}"},
-            "spec": job["template"]["spec"],
-        }
-        for number, job in enumerate(jobs)
+        {**each, "apiVersion": "v1", "kind": "Pod", "metadata": {**each["metadata"], "name": f"bare-{number}"}}
+        for number, each in enumerate(pod_templates(items))
     ]
-    manifests = [item for item in objects if item["kind"] in ("ConfigMap", "Service")] + pods
+    manifests = [item for item in items if item["kind"] in ("ConfigMap", "Service")] + pods
     text = "\n---\n".join(json.dumps(item) for item in manifests)
     start = time.monotonic()
     space.kubectl("create", "-f", "-", input=text)
@@ -103,11 +91,7 @@ def bare_pods(space: Namespace, given: dict) -> float:
 def resolves_all(space: Namespace, names: list[str]) -> None:
     """Resolve every name of the group in a pod on a real node."""
     script = "import socket, sys\nfor name in sys.stdin.read().split(): socket.getaddrinfo(name, None)\nprint('ok')"
-    pod = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "resolver", "labels": {"resolver": "yes"}},
-        "spec": {"containers": [{"name": "main", "image": space.cluster.image, "command": ["sleep", "600"]}]},
-    }  # fmt: skip
-    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    start_pod(space, "resolver", ["sleep", "600"])
     space.kubectl("wait", "pod/resolver", "--for=condition=Ready", "--timeout=60s")
 
     def all_resolve() -> bool:

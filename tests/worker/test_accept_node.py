@@ -141,15 +141,6 @@ def test_a_sigterm_writes_what_is_there(accept, add_check):
     assert report["reason"] == "stopped: stopped by SIGTERM; untouched: not run: stopped by SIGTERM"
 
 
-def test_a_long_level_shows_that_it_lives_and_shares_out_its_time(accept, add_check, monkeypatch, capsys):
-    monkeypatch.setattr("gpuworker.accept.check_process.PROGRESS_S", 0.2)
-    add_check("long", "import time; time.sleep(1)")
-    code, report = accept("--device", "cpu", "--level", "burn-in", "--burn-in-seconds", 7, "--check", "long")
-    assert code == 0
-    assert by_name(report)["long"]["facts"]["seconds"] == 7
-    assert re.search(r"^\[STORAGE\] node=gpu-12 check=long running_s=\d+ expected_s=7$", capsys.readouterr().out, re.M)
-
-
 def test_a_broken_torch_is_a_finding(accept, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     code, report = accept("--device", "cpu")
@@ -191,14 +182,3 @@ def test_wrong_usage_is_refused_before_anything_runs(monkeypatch, capsys, tmp_pa
     assert end.value.code == 2
     assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_list_names_every_check_and_fault(monkeypatch, capsys, add_check):
-    add_check("new")
-    monkeypatch.setattr(sys, "argv", ["accept-node", "--list"])
-    with pytest.raises(SystemExit) as end:
-        accept_node.main()
-    assert end.value.code == 0
-    said = capsys.readouterr().out
-    assert re.search(r"^new +1 s +- +3 s  A new check runs$", said, re.M)
-    assert re.search(r"^new-fault +new$", said, re.M) and re.search(r"^full-disk +the runner$", said, re.M)

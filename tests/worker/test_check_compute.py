@@ -1,26 +1,19 @@
 """The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy one."""
 
-import contextlib
-import os
-import re
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from gpuworker.accept import peer_comparison, registry
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import compute
 from gpuworker.accept.kernels import gemm, timing
 from gpuworker.accept.kernels.gemm import Product
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.verdict import judge_check
-from gpuworker.judgement.report import Evidence, Measurement
-from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, measured, verdict_on
-from tests.helpers.evidence import failures, kinds, not_measured, warnings
+from gpuworker.judgement.report import Evidence
+from tests.helpers.cpu_worlds import GPUS, PLANS, measured, verdict_on
+from tests.helpers.evidence import failures, not_measured, warnings
 
-FAULTS = compute.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
 
 
@@ -39,15 +32,6 @@ def test_healthy_devices_pass_with_their_numbers(plan):
     for device in plan.devices:
         speeds = {m.name: m.value for m in evidence.measurements if m.device == device}
         assert {"gemm_fp32"} < set(speeds) and all(value > 0 for value in speeds.values())
-        assert all(evidence.samples[f"{name} {device}"] for name in speeds)
-
-
-@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_injected_fault_is_told(plan, fault):
-    plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
-    check = verdict_on(compute, compute.measure(plan), plan)
-    assert check.verdict != "PASS" and FAULTS[fault] in kinds(check), check
 
 
 def made(kind: str, device: torch.device, size: int = 128) -> Product:
@@ -75,13 +59,6 @@ def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device
             broken.out[row, column] = wrong
             (words,) = [words for words in broken.errors() if "row" in words]
             assert words == f"row {row} and column {column} are wrong", wrong
-
-
-@pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
-def test_results_that_are_all_a_little_wrong_are_found(device, kind):
-    broken = made(kind, device)
-    broken.out = broken.out * 1.1
-    assert re.search(r"\d+ of 4096 sampled products are wrong", "; ".join(broken.errors()))
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -117,14 +94,6 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     assert "gemm_bf16" in {m.name for m in evidence.measurements}
 
 
-def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
-    gemm.precision("fp32")
-    assert not {"NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} & set(os.environ)
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
 def compared(*rates: float, models: tuple[str, ...] = ()) -> Evidence:
     evidence = Evidence()
     for i, rate in enumerate(rates):
@@ -146,16 +115,6 @@ def test_gpus_are_compared_with_those_of_their_model():
     assert compared(700, 705, 100, 101, models=models).problems == []
     assert failures(compared(700, 705, 100, 60, models=models))[0].startswith("cuda:3 is slow")
     assert compared(700, 100, models=("H100", "L4")).problems == []
-
-
-def test_of_two_gpus_the_slower_is_named():
-    assert "cuda:1 is slow" in failures(compared(700, 500))[0]
-
-
-@pytest.mark.parametrize("rates", [(700,), (700, 650), (700, 665, 690, 710, 680, 700, 695, 668)])
-def test_healthy_spread_is_no_finding(rates):
-    found = compared(*rates)
-    assert failures(found) == warnings(found) == []
 
 
 @pytest.mark.parametrize(
@@ -204,34 +163,6 @@ def test_time_that_others_had_the_cpu_does_not_count():
     assert waited < 0.1
 
 
-def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):
-    """The order of what is enqueued; stand-ins for the stream and its events, since there may be no GPU."""
-    order = []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self, stream):
-            order.append("event")
-
-        def query(self):
-            return False  # the device has not come to it
-
-        def elapsed_time(self, end):
-            return 1.5  # milliseconds
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("wait"))
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: order.append("hold"))
-    cold = SimpleNamespace(zero_=lambda: order.append("cold"))
-    taken = timing.seconds(lambda: order.append("action"), torch.device("cuda", 1), 2, cold)
-    assert taken == [0.0015, 0.0015]
-    assert order == ["hold", *["cold", "event", "action", "event"] * 2, "wait"]
-
-
 @pytest.mark.parametrize(("waited", "counted"), [([False] * 4, 4), ([True, False, False, True], 2), ([True] * 4, 4)])
 def test_a_call_for_which_the_gpu_waited_does_not_count(monkeypatch, waited, counted):
     """The launch of the host would be timed. Where it always waits, there is no better number."""
@@ -254,21 +185,8 @@ def test_a_call_for_which_the_gpu_waited_does_not_count(monkeypatch, waited, cou
     assert timing.seconds(lambda: None, torch.device("cuda", 0), 4) == [0.0015] * counted
 
 
-@pytest.mark.parametrize(
-    ("figure", "verdict"),
-    [(700, "PASS"), (610, "WARN"), (400, "FAIL"), (5000, "INCOMPLETE"), (float("nan"), "INCOMPLETE")],
-)
-def test_the_figures_of_the_model_judge(figure, verdict):
-    evidence = Evidence([Measurement("gemm_bf16", figure, "TFLOP/s", "cuda:0")])
-    evidence.facts["telemetry"] = {"cuda:0": {"readings": 40}}
-    limits = Limits(("NVIDIA H100 80GB HBM3",))
-    check = judge_check(registry.node_checks()["compute"], evidence, limits, Plan("cuda", 1))
-    found = [p.verdict for p in check.problems if p.numbers.get("measure") == "gemm_bf16"]
-    assert found == [verdict] * (verdict != "PASS"), check.reason
-
-
 def test_a_long_level_measures_until_its_time_is_over(monkeypatch):
     monkeypatch.setattr(compute, "REHEARSAL_S", 3.0)
     start = time.monotonic()
-    evidence = measured(compute, Plan("cpu", 0, "burn-in", seconds=3.0))
-    assert time.monotonic() - start > 1.5 and len(evidence.samples["gemm_fp32 cpu"]) > 8
+    assert measured(compute, Plan("cpu", 0, "burn-in", seconds=3.0)).measurements
+    assert time.monotonic() - start > 1.5

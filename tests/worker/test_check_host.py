@@ -32,23 +32,6 @@ def test_one_cpu_of_each_core_is_used_by_numa_node(tmp_path):
     assert host_info.cores_by_numa_node({0, 4}, tmp_path / "none") == {0: [0, 4]}
 
 
-@pytest.mark.parametrize(
-    ("nodes", "groups"),
-    [
-        ({0: [0, 1], 1: [2, 3]}, {"numa0": [0, 1], "numa1": [2, 3]}),
-        ({0: [0, 1, 2]}, {"numa0/0": [0], "numa0/1": [1]}),
-        ({0: [7]}, {"numa0/0": [7], "numa0/1": [7]}),
-    ],
-)
-def test_a_host_is_compared_with_itself(nodes, groups):
-    assert host.halves(nodes) == groups
-
-
-def test_cores_are_spread_over_the_socket():
-    assert host.spread(list(range(96)), 4) == [0, 24, 48, 72]
-    assert host.spread([5], 4) == [5]
-
-
 @pytest.fixture
 def simulated(monkeypatch):
     """A GPU node of two sockets with four cores each; `speed` of a core in copies and in SHA-256."""
@@ -93,17 +76,6 @@ def test_a_core_at_its_lowest_clock_is_named(simulated):
     assert found.verdict == "WARN" and "numa1 CPU 6 is slow: host_compute" in found.reason
 
 
-def test_every_numa_node_is_measured_with_as_many_cores(simulated, monkeypatch):
-    """The affinity of a pod rarely has equal parts of each."""
-    cores = {0: [0, 1, 2, 3], 1: [4, 5, 6], 2: [8, 9, 10, 11]}
-    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: cores)
-    monkeypatch.setattr(host_info, "memory_nodes", set)
-    found = simulated({4: 0.5, 5: 0.5, 6: 0.5}, {})
-    devices = [each.device for each in found.numbers if each.name == "host_memory"]
-    assert devices == ["numa0", "numa1", "numa2"] and "numa1 is slow: host_memory" in found.reason
-    assert found.facts["measured_on"] == {"numa0": [0, 1, 2], "numa1": [4, 5, 6], "numa2": [8, 9, 10]}
-
-
 def _devices(found, name: str) -> set[str]:
     return {each.device for each in found.numbers if each.name == name}
 
@@ -123,11 +95,3 @@ def test_the_memory_that_a_pod_may_use_is_read(tmp_path):
     (tmp_path / "status").write_text("Name:\tx\nMems_allowed:\t5\nMems_allowed_list:\t0,2-3\n")
     assert host_info.memory_nodes(tmp_path / "status") == {0, 2, 3}
     assert host_info.memory_nodes(tmp_path / "none") == set()
-
-
-def test_the_time_of_each_cpu_is_measured():
-    """The real work, on a CPU that this test may use."""
-    cpu = min(os.sched_getaffinity(0))
-    for make in (host._hash, lambda: host._copy(1 << 16)):
-        found = host.times([cpu], make, 0.0, set())
-        assert len(found[cpu]) == host.ROUNDS and all(seconds > 0 for seconds in found[cpu])

@@ -69,13 +69,9 @@ def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(start
 
 
 @pytest.mark.parametrize("options", [[], ["-OO"]], ids=["ascii", "ascii, -OO"])
-def test_reports_are_merged_and_compared_in_ascii(start, tmp_path: Path, options: list[str]) -> None:
-    for run, unit in (("before", "TFLOP/s"), ("after", "TFLOP·s⁻¹")):
-        (tmp_path / f"{run}.json").write_text(json.dumps(complete_report("n1")).replace("TFLOP/s", unit))
-    for arguments, code in (
-        (["--help"], 0), (["merge", "--help"], 0), (["merge", tmp_path / "after.json"], 3),
-        (["merge", tmp_path / "after.json", "--baseline", tmp_path / "before.json"], 3),
-    ):  # fmt: skip
+def test_reports_are_merged_in_ascii(start, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")).replace("TFLOP/s", "TFLOP·s⁻¹"))
+    for arguments, code in ((["--help"], 0), (["merge", "--help"], 0), (["merge", tmp_path / "n1.json"], 3)):
         run = start(*options, "-m", cli.__name__, *arguments, **ASCII)
         assert run.wait() == code and "Traceback" not in run.output, run.output
 

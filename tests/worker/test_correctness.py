@@ -1,5 +1,7 @@
 """The DDP correctness check: a bit that differs is found, and the rank that has it is named."""
 
+import dataclasses
+
 import pytest
 
 from gpuworker.accept.check_spec import Plan
@@ -8,9 +10,9 @@ from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.judgement.report import FAIL, Report, Requested, report_dict, to_json
+from gpuworker.judgement.report import FAIL, Report, Requested, to_json
 from tests.helpers.cpu_worlds import measured
-from tests.helpers.evidence import failures, not_measured
+from tests.helpers.evidence import failures
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 
@@ -19,11 +21,6 @@ PLAN = Plan("cuda", 2)
 
 def results(*changes: dict) -> list[dict]:
     return [{"label": f"rank {rank}", **RIGHT, **change} for rank, change in enumerate(changes)]
-
-
-def test_right_results_are_right():
-    found = ddp_reference.evidence(results({}, {}, {}), PLAN, 1)
-    assert (failures(found), not_measured(found)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -50,14 +47,9 @@ def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: 
     found.name = "correctness"
     asked = Requested("cuda", 2, "quick")
     report = Report("n1", "p", "1", asked, "2026-01-05T10:00:00+00:00", [found])
-    (source,) = from_text("n1", to_json(report_dict(report), None).encode())
+    (source,) = from_text("n1", to_json(dataclasses.asdict(report), None).encode())
     fleet = merge([source], Expected(1))
     assert fleet.verdict == FAIL and ("own-gradient", "cuda:1") in {(f.kind, f.device) for f in fleet.findings}
-
-
-def test_two_ranks_that_differ_are_both_named():
-    (found,) = failures(ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"}), PLAN, 1))
-    assert found == "rank 0, rank 1: parameters differ after training from each other, with no majority"
 
 
 @pytest.mark.slow

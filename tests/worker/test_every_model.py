@@ -33,6 +33,10 @@ GENERATIONS = {15.75: 3, 31.5: 4, 63: 5}
 FAULTS = {
     "uncorrected": (3, r"3 uncorrectable memory errors"),
     "remapped": ((0, 1, 0, 1), r"could not remap"),
+    "remapped ": ((0, 1, 1, 0), r"not yet remapped"),
+    "reasons ": (0x2, r"application clocks are set"),
+    "recovery_action ": (99, r"recovery action 99"),
+    "uuid": ("", r"does not report its UUID"),
     "pages_pending": (1, r"not yet retired"),
     "width": (1, r"PCIe is ×1 wide"),
     "reasons": (0x40, r"hardware thermal slowdown"),
@@ -81,7 +85,7 @@ def test_a_fault_of_one_gpu_is_named(monkeypatch, model, fault):
         pytest.skip("a model without NVLink")
     if fault == "links":
         value = [0] * len(gpu["links"])
-    found = findings(monkeypatch, gpu, gpu | {fault: value})
+    found = findings(monkeypatch, gpu, gpu | {fault.strip(): value})
     assert any(re.search(pattern, text) for text in found), found
 
 

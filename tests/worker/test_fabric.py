@@ -72,12 +72,6 @@ def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
     assert len(fabric.ports()) == 5
 
 
-def test_a_port_that_was_switched_off_is_a_warning(tree, monkeypatch):
-    for index in range(4):
-        add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index == 3 else {}))
-    assert found(monkeypatch).verdict == "WARN"
-
-
 def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
     add_adapter(tree, 0)
     (tree / "module/nvidia_peermem/version").unlink()
@@ -132,22 +126,10 @@ def test_what_changes_while_the_checks_run_is_named(tree, changes, verdict, patt
     assert KINDS[problem.kind].act.verb == TICKET and problem.parts == ["mlx5_0/1"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"counters/port_rcv_data": "9"}, {"counters/symbol_error": "nonsense"}])
-def test_data_and_old_errors_are_no_finding(tree, changes):
-    add_adapter(tree, 0, **{"counters/symbol_error": "70"})
-    assert watched(changes, tree) == []
-
-
 def test_retransmissions_of_a_lossy_ethernet_are_no_finding(tree):
     add_adapter(tree, 0, link_layer="Ethernet")
     assert watched({"hw_counters/out_of_sequence": "7"}, tree) == []
     assert watched({"counters/symbol_error": "7"}, tree) != []
-
-
-def test_the_injected_errors_are_found_and_named(tree):
-    add_adapter(tree, 0)
-    (problem,) = watched({}, tree, "port-errors")
-    assert (problem.verdict, problem.kind) == ("WARN", "port-errors")
 
 
 GPU, BRIDGE = "0000:3b:00.0", "0000:3a:01.0"
@@ -187,8 +169,3 @@ def test_what_a_healthy_pcie_link_counts_is_no_finding(links, totals):
     with watches.watch(report):
         set_errors(links, GPU, **totals)
     assert report.checks == []
-
-
-def test_the_injected_errors_of_a_pcie_link_are_found(tree):
-    (problem,) = watched({}, tree, "pcie-errors")
-    assert (problem.verdict, problem.kind) == ("WARN", "pcie-errors")

@@ -58,13 +58,6 @@ def test_a_pod_that_is_not_heard_of_is_lost_and_is_no_pass(tmp_path: Path, clock
     assert fleet_after(store).verdict == "PASS" and not store.waiting()
 
 
-def test_a_pod_of_a_job_ends_and_its_report_counts(tmp_path: Path, clock: list[float]) -> None:
-    store = ReportStore(tmp_path, Expected(1, run_id="1"))
-    store.add(source(complete_report("n1")).report, "n1")
-    clock[0] = 1e6
-    assert fleet_after(store).verdict == fleet_after(ReportStore(tmp_path, Expected(1, run_id="1"))).verdict == "PASS"
-
-
 def test_what_an_earlier_collector_kept_counts_when_its_pod_has_confirmed_it(tmp_path: Path) -> None:
     """It may be of an earlier installation on the same claim, whose nodes are not tested any more."""
     first = ReportStore(tmp_path, Expected(1, run_id="1"), stay=True)
@@ -179,23 +172,11 @@ def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_
     assert (ready(url), awaited(url)) == (503, 1)
 
 
-def test_await_ends_without_a_collector(capsys) -> None:
-    assert awaited("http://127.0.0.1:1", 0.1) == 3 and "INCOMPLETE" in capsys.readouterr().out
-
-
 def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
     """The exit code of accept-report submit."""
     with pytest.raises(SystemExit) as ended:
         cli.main(["submit", str(path), "--to", f"{url}/reports", "--timeout", str(timeout_s)])
     return ended.value.code
-
-
-def test_submit_logs_the_node_of_the_report(served, tmp_path: Path, capsys) -> None:
-    url, _ = served
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(complete_report("gpu-7")))
-    submitted(path, url)
-    assert capsys.readouterr().out.startswith("[RESULT] node=gpu-7 verdict=PASS submitted=true")
 
 
 def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Path) -> None:
@@ -293,36 +274,10 @@ def test_a_merge_that_takes_long_is_not_repeated_at_once_while_reports_are_expec
     assert store.merge_cpu_s < 1e6
 
 
-def test_the_last_report_is_merged_at_once_however_long_it_takes(served) -> None:
-    url, store = served
-    store.count, before = 2, store.fleet()
-    store.merge_cpu_s = 1e6
-    assert post(url, complete_report("n2")) == 200
-    assert len(store.fleet().nodes) == len(before.nodes) + 1
-
-
 def test_the_number_of_reports_is_bounded(served, monkeypatch) -> None:
     url, store = served
     store.most = 2
     assert [post(url, complete_report(name)) for name in ("n2", "n3", "n2")] == [200, 507, 200]
-
-
-def test_a_restart_writes_nothing_and_a_damaged_file_costs_its_own_row_only(served, monkeypatch) -> None:
-    _, store = served
-    (store.folder / "0.json").write_bytes(b"\x80 damaged")
-    (store.folder / "1.json").mkdir()
-    before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
-    monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("a report was written again"))
-    restarted = ReportStore(store.folder, store.expected)
-    assert [node.node for node in restarted.fleet().nodes] == ["n1"] and "0.json" in restarted.fleet().reason
-    assert {path: path.stat().st_mtime_ns for path in store.folder.iterdir()} == before
-
-
-def test_a_node_with_the_longest_legal_name_is_stored(served) -> None:
-    """As a file name in hexadecimal digits it would be longer than a file system allows."""
-    _, store = served
-    assert store.add(source(complete_report("n" * 253, pod="p")).report)[0] == 200
-    assert len(list(store.folder.glob("*.json"))) == 2
 
 
 def test_a_report_that_starts_in_the_future_hides_no_other(served) -> None:
@@ -349,14 +304,6 @@ def signed_headers(url: str, body: bytes, key: bytes) -> dict:
     return client.signature(f"{url}/reports", body, key)
 
 
-def test_a_report_with_the_key_of_the_release_is_accepted(signed, tmp_path: Path) -> None:
-    url, store = signed
-    path = tmp_path / "report.json.txt"
-    path.write_text(json.dumps(broken_report("n2")))
-    assert submitted(path, url) == 1
-    assert [(node.node, node.verdict) for node in store.fleet().nodes] == [("n1", "PASS"), ("n2", "FAIL")]
-
-
 def test_a_report_without_the_key_or_of_an_earlier_message_is_refused(signed) -> None:
     url, store = signed
     body = json.dumps(complete_report("n2")).encode()
@@ -377,17 +324,6 @@ def test_a_report_without_the_key_or_of_an_earlier_message_is_refused(signed) ->
             connection.request("POST", "/reports", sent, headers)
             assert connection.getresponse().status == code
     assert [node.node for node in store.fleet().nodes] == ["n1", "n2"]
-
-
-def test_senders_without_the_key_hold_no_place(signed) -> None:
-    """They announce a body and send none, more of them than the collector receives at a time."""
-    url, _ = signed
-    address = urllib.parse.urlsplit(url)
-    with contextlib.ExitStack() as stack:
-        for _ in range(2 * collector.MOST_POSTS):
-            connection = stack.enter_context(socket.create_connection((address.hostname, address.port)))
-            connection.sendall(b"POST /reports HTTP/1.0\r\nContent-Length: 9\r\nX-Nonce: x\r\n\r\n")
-        assert submit.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 5, KEY) == ""
 
 
 def test_posts_that_drip_hold_no_place(served, monkeypatch) -> None:

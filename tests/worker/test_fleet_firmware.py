@@ -76,14 +76,3 @@ def test_ports_are_only_compared_where_a_majority_has_them_up() -> None:
     for ports in ([PORT, down], [PORT, PORT, other], [down, down, PORT], [PORT, down, PORT, down]):
         nodes = (node(f"n{index}", port) for index, port in enumerate(ports))
         assert port_differences(reports(*nodes)) == []
-
-
-DAMAGED = {"name": "a", "kind": "b", "rate_gbps": "x", "up": 1}
-
-
-@pytest.mark.parametrize("ports", [None, {}, [3], [{"name": 3}], [DAMAGED]])
-def test_a_damaged_list_of_ports_is_survived(ports: object) -> None:
-    nodes = [node(f"n{index}") for index in range(3)]
-    nodes[0]["checks"][0]["facts"]["ports"] = ports
-    assert {finding.verdict for finding in port_differences(reports(*nodes))} <= {WARN, FAIL}
-    version_drift(reports(*nodes))

@@ -55,12 +55,6 @@ def test_clients_of_ipv6_are_served(port: int) -> None:
     assert ask("::1", port, "GET", "/client")[2] == b"::1"
 
 
-def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch) -> None:
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    with ReportServer(0, Handler) as server:
-        assert server.socket.family == socket.AF_INET
-
-
 def test_an_unchanged_answer_is_not_sent_again(port: int) -> None:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("GET", "/client")

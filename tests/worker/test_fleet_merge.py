@@ -7,10 +7,8 @@ import dataclasses
 import pytest
 
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet, natural_sort_key
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source
-from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Requested
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, Requested
 from tests.helpers.fleet_reports import (
     REQUESTED,
     check,
@@ -19,9 +17,6 @@ from tests.helpers.fleet_reports import (
     measurement,
     merged,
     node_report,
-    problem,
-    source,
-    with_problems,
 )
 
 
@@ -35,43 +30,16 @@ def test_all_expected_nodes_passed() -> None:
     assert (fleet.coverage.nodes_reported, fleet.coverage.gpus_seen) == (2, 4)
 
 
-def test_no_report_is_incomplete() -> None:
-    fleet = merge([])
-    assert (fleet.verdict, found(fleet)) == (INCOMPLETE, [(INCOMPLETE, "", "coverage")])
-
-
-def test_a_missing_node_is_named() -> None:
-    fleet = merged(node_report("n1"), expected=Expected(names=("n1", "n2", "n10")))
-    assert fleet.verdict == INCOMPLETE
-    assert found(fleet) == [(INCOMPLETE, name, "coverage") for name in ("n2", "n10")]
-
-
-def test_too_few_nodes() -> None:
-    fleet = merged(node_report("n1"), expected=Expected(count=3))
-    assert (fleet.verdict, fleet.reason) == (INCOMPLETE, "1 of 3 expected nodes reported")
-
-
 def test_gpus_of_nodes_without_a_report_are_expected_too() -> None:
     requested = Requested("cuda", 2, "quick")
     fleet = merged(node_report("n1"), expected=Expected(count=3, requested=requested))
     assert (fleet.coverage.gpus_seen, fleet.coverage.gpus_expected) == (2, 6)
 
 
-def test_an_unknown_number_of_nodes_is_incomplete() -> None:
-    fleet = merged(node_report("n1"), expected=Expected())
-    assert fleet.verdict == INCOMPLETE and "--expect-nodes" in fleet.reason
-    assert fleet.nodes[0].verdict == PASS
-
-
 def test_more_nodes_than_expected_are_incomplete() -> None:
     fleet = merged(node_report("n1"), node_report("n2"), expected=Expected(count=1))
     assert fleet.verdict == INCOMPLETE
     assert fleet.reason.startswith("2 nodes reported") and "1 expected" in fleet.reason
-
-
-def test_a_file_that_cannot_be_read_is_incomplete() -> None:
-    fleet = merge([source(node_report("n1")), Source("n2.json", error="cut off")], Expected(1))
-    assert (fleet.verdict, fleet.reason) == (INCOMPLETE, "n2.json: cut off")
 
 
 def test_a_fault_outranks_a_missing_node_and_both_are_named() -> None:
@@ -92,21 +60,6 @@ def test_the_newest_report_of_a_node_counts_and_that_is_said() -> None:
         assert note.startswith("n1: ") and "started 2026-01-05T13:30:00+02:00" in note
 
 
-def test_of_two_runs_that_started_in_one_second_the_worst_report_counts() -> None:
-    good, bad = node_report("n1"), {**failing("n1"), "run_id": "2"}
-    for reports in ([good, bad], [bad, good]):
-        fleet = merged(*reports, expected=Expected(count=1))
-        (note,) = fleet.notes
-        assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1) and "the worst of" in note
-
-
-def test_reports_of_another_run_do_not_count() -> None:
-    fleet = merged(node_report("n1", run_id="2"), node_report("n2"), expected=Expected(count=2, run_id="2"))
-    assert (fleet.verdict, [node.node for node in fleet.nodes]) == (INCOMPLETE, ["n1"])
-    (note,) = fleet.notes
-    assert note.startswith("n2: ") and "run 1" in note and "run 2" in note
-
-
 @pytest.mark.parametrize(
     ("report", "verdict", "reason"),
     [
@@ -118,35 +71,6 @@ def test_a_verdict_needs_evidence_in_the_report(report: dict, verdict: str, reas
     fleet = merged(report)
     assert (fleet.verdict, fleet.nodes[0].verdict) == (verdict, verdict)
     assert reason in fleet.reason
-
-
-def test_a_warning_of_a_node_is_the_fleets() -> None:
-    report = with_problems(node_report("n1"), "compute", problem(WARN, "slow", "slow"))
-    fleet = merged(report, node_report("n2"))
-    assert (fleet.verdict, fleet.reason) == (WARN, "n1 compute: slow")
-    assert [node.verdict for node in fleet.nodes] == [WARN, PASS]
-
-
-def test_mixed_injected_and_rehearsed_reports_are_noted() -> None:
-    reports = [
-        node_report("n1", device="cpu", level="full"),
-        node_report("n2", inject="slow-gpu", run_id="7"),
-    ]
-    notes = "\n".join(merged(*reports, expected=Expected(2)).notes)
-    for part in (
-        "CPU rehearsal",
-        "runs: 1, 7",
-        "levels: full, quick",
-        "devices: cpu, cuda",
-        "slow-gpu was injected (n2)",
-    ):
-        assert part in notes
-
-
-def test_nodes_are_sorted_by_their_numbers() -> None:
-    fleet = merged(*(node_report(name) for name in ("n10", "n2", "n1")))
-    assert [node.node for node in fleet.nodes] == ["n1", "n2", "n10"]
-    assert sorted(["a-10-b", "a-9-c", "a", "10", "b"], key=natural_sort_key) == ["10", "a", "a-9-c", "a-10-b", "b"]
 
 
 def test_a_value_that_is_null_is_left_out_of_the_statistics() -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import ssl
-import subprocess
-import threading
-import urllib.parse
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import pod_list
 from gpuworker.fleet.collector import look
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.pod_list import PodList, pod_of
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement import kinds as acts
 from tests.helpers.fleet_reports import complete_report, source
+from tests.helpers.node_api import api as api
+from tests.helpers.node_api import client
 
 SELECTOR = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
 
@@ -74,59 +68,12 @@ def test_a_pod_without_a_report_names_its_node_and_the_reason(name: str) -> None
     assert acts.KINDS[found.kind].act.verb == act
 
 
-class Api(BaseHTTPRequestHandler):
-    """Lists `pods`, two in an answer, to the owner of the token."""
-
-    pods: list[dict]
-    queries: list[dict]
-
-    def do_GET(self) -> None:
-        url = urllib.parse.urlparse(self.path)
-        query = dict(urllib.parse.parse_qsl(url.query))
-        self.queries.append(query)
-        allowed = self.headers["Authorization"] == "Bearer secret" and url.path == "/api/v1/namespaces/team/pods"
-        start = int(query.get("continue", 0))
-        more = {"continue": str(start + 2)} if start + 2 < len(self.pods) else {}
-        body = json.dumps({"items": self.pods[start : start + 2], "metadata": more}).encode()
-        self.send_response(200 if allowed else 403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_) -> None:
-        pass
-
-
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
-    """The API server, and the files of a service account."""
-    account = tmp_path / "account"
-    account.mkdir()
-    key, certificate = tmp_path / "key", account / "ca.crt"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=api -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    (account / "namespace").write_text("team")
-    (account / "token").write_text("secret\n")
-    handler = type("Handler", (Api,), {"pods": [], "queries": []})
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
-        monkeypatch.setattr(pod_list, "ACCOUNT", account)
-        monkeypatch.setattr(pod_list, "PERIOD_S", 0)
-        yield handler
-        server.shutdown()
-
-
 @pytest.fixture
 def page(tmp_path: Path, api):
     """A collector of three nodes, of which n1 has reported."""
     store = ReportStore(tmp_path / "reports", Expected(3, run_id="1"))
     store.add(source(complete_report("n1", pod=pod("n1")["metadata"]["name"])).report)
-    pods = PodList(SELECTOR, pod_list.ACCOUNT)
+    pods = PodList(SELECTOR, client(tmp_path))
     return lambda: look(store, pods)
 
 
@@ -146,21 +93,9 @@ def test_the_page_names_nodes_that_never_came_and_a_node_that_is_gone(page, api)
     assert ("n2", acts.START) in [(suspect.node, suspect.act) for suspect in fleet.suspects]
 
 
-def test_a_number_of_nodes_that_no_pod_explains_is_still_a_finding(page, api) -> None:
-    api.pods = [pod("n1", phase="Running"), pod(wanted="n2", conditions=[NO_GPU])]
-    reasons = [finding.reason for finding in page().findings]
-    assert any("1 of 3 expected nodes reported" in reason for reason in reasons), reasons
-
-
 def test_pods_that_cannot_be_listed_are_a_finding_and_not_the_end(page, monkeypatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
     reasons = [finding.reason for finding in page().findings]
     assert any("the pods cannot be listed" in reason for reason in reasons)
     assert any("1 of 3 expected nodes" in reason for reason in reasons), "what is known without the list stays"
     assert acts.CONFIGURE in {suspect.act for suspect in page().suspects}
-
-
-def test_a_complete_fleet_lists_nothing(tmp_path: Path, api) -> None:
-    store = ReportStore(tmp_path / "reports", Expected(1, run_id="1"))
-    store.add(source(complete_report("n1")).report)
-    assert look(store, PodList(SELECTOR, pod_list.ACCOUNT)).verdict == "PASS" and api.queries == []

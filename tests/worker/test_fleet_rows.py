@@ -1,16 +1,12 @@
-"""Rows of the first screen: what nodes share is one row with what they have in common; what is new or fixed."""
+"""Rows of the first screen: what nodes share is one row with what they have in common."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from gpuworker.fleet.causes import racks
-from gpuworker.fleet.earlier import Earlier, earlier_of, last_of, remember
 from gpuworker.fleet.fleet_report import Fleet
 from tests.helpers.example_fleets import FIFTEEN, OTHER_DRIVER, WARM_RACK, large
-from tests.helpers.fleet_reports import failing, merged, node_report
 
 
 def rows(fleet: Fleet) -> list[tuple[int, str]]:
@@ -51,30 +47,3 @@ def test_a_row_counts_each_part_once() -> None:
 def test_racks_are_read_from_names_if_these_show_them(names: list[str], found: list[str]) -> None:
     assert list(racks(names)) == found
     assert sorted(name for several in racks(names).values() for name in several) == sorted(names)
-
-
-def test_what_is_new_and_what_is_fixed_since_an_earlier_run(tmp_path: Path) -> None:
-    before = merged(failing("n1"), failing("n2"), node_report("n3"))
-    (tmp_path / "run/address").mkdir(parents=True)
-    remember(before, tmp_path / "run/address")
-    for earlier in (Earlier(None, earlier_of(before).suspects), last_of(tmp_path, tmp_path)):
-        now = merged(node_report("n1"), failing("n2"), failing("n3"), earlier=earlier)
-        assert [(each.node, each.new) for each in now.suspects] == [("n2", False), ("n3", True)]
-        assert now.fixed == ["n1 cuda:1"]
-    assert last_of(tmp_path, tmp_path / "run/address") == Earlier(), "its own, of before a restart"
-    assert now.verdict == merged(node_report("n1"), failing("n2"), failing("n3")).verdict
-    gone = merged(failing("n2"), earlier=earlier_of(before))
-    assert gone.fixed == [], "n1 was not tested"
-
-
-@pytest.mark.parametrize("damage", ["", "[", "[1]\n", '{"a": 1}', "\0"])
-def test_a_damaged_memory_of_the_earlier_run_decides_nothing(tmp_path: Path, damage: str) -> None:
-    (tmp_path / "run/address").mkdir(parents=True)
-    (tmp_path / "run/address/suspects.jsonl").write_text(damage)
-    fleet = merged(failing("n1"), earlier=last_of(tmp_path, tmp_path))
-    assert (fleet.verdict, fleet.fixed) == ("FAIL", [])
-
-
-def test_without_an_earlier_run_nothing_is_new(tmp_path: Path) -> None:
-    for earlier in (last_of(tmp_path, tmp_path), last_of(tmp_path / "absent", tmp_path), Earlier()):
-        assert [each.new for each in merged(failing("n1"), earlier=earlier).suspects] == [False]

@@ -14,6 +14,6 @@ def test_a_large_fleet_fits_the_collector_and_its_page() -> None:
     found = serve_fleet.measure(NODES, gpus=8, spread_s=60 if FULL else 1)
     print(found)
     assert (found["verdict"], found["worst"]) == ("FAIL", "gpu-0007 cuda:3")
-    assert found["page_bytes"] < 1_000_000 and found["metrics_series"] < 20_000
+    assert 10_000 < found["page_bytes"] < 1_000_000
     if FULL:
         assert found["page_s_after_last_report"] < 5 and found["peak_mb"] < 200

@@ -10,10 +10,10 @@ from gpuworker.accept import environment_problems, fault_injection, registry
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement import kinds
-from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, WAIT, act_of
+from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, act_of
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
 from gpuworker.runtime.gpu_inventory import Gpu
-from tests.helpers.fleet_reports import REPO, check, measurement, merged, node_report, problem
+from tests.helpers.fleet_reports import REPO, check, merged, node_report, problem
 
 GPUS = 8
 BAD = 4
@@ -42,70 +42,8 @@ def of_part(verdict: str, kind: str, reason: str, *parts: str, **numbers: object
     return problem(verdict, kind, reason, *(parts or ([first[0]] if first else [])), **numbers)
 
 
-def bad_nvlink() -> dict:
-    pairs = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b and BAD in (a, b)]
-    names = [f"cuda:{a}→cuda:{b}" for a, b in pairs]
-    problems = [(FAIL, "nvlink-down", f"{name}: link_peer 40 GB/s is below the limit of 300") for name in names]
-    problems.append((FAIL, "nvlink-down", f"cuda:{BAD}: 17 of 18 NVLinks are up"))
-    numbers = [measurement(40.0, name, "link_peer", "GB/s") for name in names]
-    return with_problems("n2", "links", *problems, measurements=numbers)
-
-
 def parts(fleet: Fleet) -> list[tuple[str, str, str]]:
     return [(suspect.node, suspect.device, suspect.act) for suspect in fleet.suspects]
-
-
-def test_a_gpu_with_a_bad_nvlink_is_one_suspect_with_its_identity() -> None:
-    fleet = merged(node_report("n1", (100.0,) * GPUS), bad_nvlink())
-    assert len(fleet.findings) > 14
-    assert parts(fleet) == [("n2", f"cuda:{BAD}", RESEAT)]
-    (suspect,) = fleet.suspects
-    identity = (suspect.uuid, suspect.serial, suspect.pci, suspect.pod)
-    assert identity == (f"GPU-n2-{BAD}", f"165{BAD}-n2", f"0000:{BAD}b:00.0", "accept-n2")
-    assert any("40 GB/s" in reason for reason in suspect.reasons)
-
-
-def test_a_single_bad_link_is_a_suspect_of_its_own() -> None:
-    pairs = ("cuda:2→cuda:6", "cuda:6→cuda:2")
-    numbers = [measurement(40.0, pair, "link_peer", "GB/s") for pair in pairs]
-    problems = [(FAIL, "nvlink-down", f"{pair}: link_peer 40 GB/s is below the limit") for pair in pairs]
-    fleet = merged(with_problems("n1", "links", *problems, measurements=numbers), node_report("n2", (100.0,) * GPUS))
-    assert parts(fleet) == [("n1", "cuda:2↔cuda:6", RESEAT)]
-    assert (fleet.suspects[0].uuid, fleet.suspects[0].serial) == ("GPU-n1-2, GPU-n1-6", "1652-n1, 1656-n1")
-
-
-def test_a_network_port_is_a_suspect_of_its_own() -> None:
-    report = with_problems("n1", "environment", (FAIL, "port-down", "mlx5_3/1: this network port is down"))
-    fleet = merged(report, node_report("n2", (100.0,) * GPUS))
-    assert parts(fleet) == [("n1", "mlx5_3/1", TICKET)]
-
-
-def test_several_kinds_of_findings_about_one_gpu_are_one_suspect() -> None:
-    """Of its node, of a comparison beside it, and of the fleet."""
-    report = with_problems(
-        "n1", "compute-too", (FAIL, "ecc", "cuda:1: 3 uncorrectable memory errors since the driver started"),
-        (WARN, "slow", "cuda:1 is slow: gemm_bf16 80 TFLOP/s is 80% of the median of its peers"),
-    )  # fmt: skip
-    report["checks"][1]["measurements"][1]["value"] = 80.0
-    fleet = merged(report, *(node_report(f"n{index}", (100.0,) * GPUS) for index in range(2, 5)))
-    assert parts(fleet) == [("n1", "cuda:1", RESET)]
-    assert len(fleet.suspects[0].reasons) == 3
-
-
-WRONG_ELEMENT = "all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"
-
-
-def test_wrong_collectives_on_most_gpus_accuse_the_fabric_and_not_every_receiver() -> None:
-    texts = [f"rank {i} (node n1, cuda:{i}): {WRONG_ELEMENT}" for i in range(8)]
-    fleet = merged(with_problems("n1", "collectives", *((FAIL, "wrong-elements", text) for text in texts)))
-    assert parts(fleet) == [("n1", "GPU fabric", TICKET)]
-    fleet = merged(with_problems("n1", "collectives", (FAIL, "wrong-elements", texts[3])))
-    assert parts(fleet) == [("n1", "cuda:3", TICKET)]
-
-
-def test_the_sender_of_wrong_data_is_the_suspect() -> None:
-    text = f"rank 2 (node n1, cuda:2): what it sent arrived wrong at 7 of 7 other ranks: {WRONG_ELEMENT}"
-    assert parts(merged(with_problems("n1", "collectives", (FAIL, "wrong-sender", text)))) == [("n1", "cuda:2", RESEAT)]
 
 
 def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
@@ -132,20 +70,6 @@ def test_an_address_or_a_uuid_names_the_gpu(kind: str, part: str, act: str) -> N
 def test_what_the_driver_demands_is_done(action: int, act: str) -> None:
     ((_, kind, _), *_) = environment_problems.gpu_problems(Gpu("cuda:0", recovery_action=action))
     assert act_of(kind, "environment").verb == act
-
-
-def test_findings_about_no_node_are_one_suspect_per_act() -> None:
-    pods = {name: ("", "testing", "runs") for name in ("a", "b")}
-    fleet = merged(node_report("n1"), expected=Expected(2, unreported=pods))
-    assert parts(fleet) == [("", "", START), ("", "", WAIT)]
-    assert [len(suspect.reasons) for suspect in fleet.suspects] == [1, 2]
-
-
-@pytest.mark.parametrize("gpus", [None, 3, [3, None], [{"device": 3, "uuid": []}], {"device": "cuda:0"}])
-def test_a_damaged_list_of_gpus_costs_the_identity_only(gpus: object) -> None:
-    report = with_problems("n1", "memory", (FAIL, "wrong-memory", "cuda:7: memory at byte 0x10 holds 1 (bit 17)"))
-    report["checks"][0]["facts"]["gpus"] = gpus
-    assert parts(merged(report)) == [("n1", "cuda:7", RMA)]
 
 
 # Every kind of fault that is injected, and what to do about it.
@@ -189,24 +113,3 @@ def test_every_kind_is_used_and_has_an_act() -> None:
         assert kind.act is None or kind.act.verb in kinds.VERBS
     written = re.findall(r'\.(?:fail|warn|incomplete)\(\s*"([a-z0-9-]+)"', text)
     assert len(written) > 50 and set(written) <= set(kinds.KINDS)
-
-
-def test_a_disk_far_behind_the_others_is_found_although_it_has_no_limit() -> None:
-    def report(index: int) -> dict:
-        speed = 0.3 if index == 7 else 3.6 + 0.01 * index
-        number = measurement(speed, "", "disk_read", "GB/s", judged=False)
-        late = measurement(4.0 if index == 3 else 1.0 + 0.01 * index, "", "latency", "ms", "lower", judged=False)
-        return with_problems(f"n{index}", "storage", measurements=[number, late])
-
-    fleet = merged(*map(report, range(12)))
-    assert parts(fleet) == [("n7", "", TICKET), ("n3", "", TICKET)]
-    assert [suspect.verdict for suspect in fleet.suspects] == [FAIL, WARN]
-
-
-def test_numbers_without_a_limit_that_spread_are_no_findings() -> None:
-    def report(index: int) -> dict:
-        number = measurement(3.0 + 0.05 * index, "", "disk_read", "GB/s", judged=False)
-        no_direction = measurement(0.1 if index == 3 else 3.0, "", "threads", "", "", judged=False)
-        return with_problems(f"n{index}", "storage", measurements=[number, no_direction])
-
-    assert merged(*map(report, range(12))).suspects == []

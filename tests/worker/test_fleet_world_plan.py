@@ -77,12 +77,6 @@ def test_a_node_that_failed_takes_no_part(tmp_path: Path) -> None:
     assert store.fleet().verdict == "FAIL" and not store.waiting()
 
 
-def test_one_node_that_passed_has_nobody_to_run_with(tmp_path: Path) -> None:
-    store = store_of(tmp_path, complete_report("n1"), broken_report("n2"), count=2)
-    assert ask(store, "n1", "n2") == ["leave", "leave"] and not store.waiting()
-    assert "no-world" in {found.kind for found in store.fleet().findings}
-
-
 def test_a_finding_of_the_world_does_not_start_it_again(tmp_path: Path) -> None:
     store = store_of(tmp_path, *map(complete_report, NAMES))
     ask(store, *NAMES, *NAMES[:2])
@@ -161,12 +155,6 @@ def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> 
     handler = object.__new__(CollectorHandler)
     handler.store = store_of(tmp_path)
     assert handler.part_of(question)[0] == 400
-
-
-def test_pods_of_no_expected_node_are_not_kept(tmp_path: Path) -> None:
-    store = store_of(tmp_path, *map(complete_report, NAMES))
-    assert ask(store, *(f"n{number}" for number in range(10, 200))) == ["leave"] * 190
-    assert not store.world.idle
 
 
 def answer(address: str) -> tuple[int, str]:

@@ -7,21 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import cli
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.formats.page import page
-from gpuworker.fleet.formats.prometheus import prometheus
-from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.report_sources import read
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Requested
 from tests.helpers.fleet_reports import (
     REQUESTED,
     changed,
-    check,
     complete_report,
-    measurement,
     merged,
     node_report,
     problem,
@@ -61,11 +55,6 @@ def test_a_world_that_passed_changes_no_verdict() -> None:
     assert [(world.ranks, world.nodes, world.verdict) for world in fleet.worlds] == [(4, ["n1", "n7"], PASS)]
 
 
-def test_each_problem_keeps_its_own_verdict() -> None:
-    fleet = fleet_with((FAIL, SLOW, "rank 3"), (WARN, "rank 0 (node n1, cuda:0) is late", "rank 0"))
-    assert [node.verdict for node in fleet.nodes] == [WARN, FAIL]
-
-
 @pytest.mark.parametrize(
     ("parts", "places"),
     [
@@ -85,54 +74,12 @@ def test_a_finding_is_at_the_parts_that_it_names(parts: list[str], places: list[
     assert fleet.verdict == FAIL
 
 
-def test_a_world_does_not_stand_for_the_report_of_a_node() -> None:
-    fleet = fleet_with(nodes=("n1",))
-    assert (fleet.verdict, fleet.coverage.nodes_reported) == (INCOMPLETE, 1)
-    assert merged(world_report(RANKS, world_check("correctness")), expected=Expected()).verdict == INCOMPLETE
-
-
-def test_a_node_without_a_report_is_named_by_a_world() -> None:
-    fleet = fleet_with((FAIL, SLOW, "rank 3"), nodes=("n1",))
-    assert found(fleet) == [(FAIL, "n7", "cuda:1", "stragglers")] and fleet.verdict == FAIL
-
-
 def test_the_newest_report_of_a_world_counts() -> None:
     old = world_report(RANKS, stragglers((FAIL, SLOW, "rank 3")))
     new = world_report(RANKS, stragglers(), started="2026-01-05T12:00:00+00:00")
     other = world_report(RANKS, world_check("correctness"))
     fleet = merged(new, old, other, *map(node_report, RANKS), expected=Expected(2))
     assert (fleet.verdict, len(fleet.worlds)) == (PASS, 2)
-
-
-def test_values_of_worlds_and_nodes_are_not_compared() -> None:
-    values = [measurement(100.0, "", "all_reduce_busbw", "GB/s")]
-    reports = [node_report(f"n{index}") for index in range(4)]
-    for report in reports:
-        report["checks"].append(check("collectives", measurements=values))
-    slow = world_check("collectives", all_reduce_busbw=1.0)
-    fleet = merged(*reports, world_report({"n0": [0, 1], "n1": [2, 3]}, slow), expected=Expected(4))
-    assert [finding for finding in fleet.findings if finding.found_by == "fleet"] == []
-    assert {d.scope: len(d.points) for d in fleet.distributions if d.name == "all_reduce_busbw"} == {
-        "node": 4,
-        "world": 1,
-    }
-
-
-def test_every_format_shows_the_world_and_its_finding() -> None:
-    fleet = fleet_with((FAIL, SLOW, "rank 3"))
-    name = fleet.worlds[0].name
-    assert name in page(fleet) and SLOW in page(fleet)
-    assert any(name in line and "stragglers FAIL" in line for line in table(fleet).splitlines())
-    sample = f'gpu_accept_world_check_verdict{{world="{name}",run="ddp-1",check="stragglers",verdict="FAIL"}} 1'
-    assert sample in prometheus(fleet).splitlines()
-
-
-def test_accept_report_merges_the_report_of_ddp_tests(tmp_path: Path, capsys) -> None:
-    path = tmp_path / "report-world.json"
-    path.write_text(json.dumps(world_report(RANKS, stragglers((FAIL, SLOW, "rank 3")))))
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["merge", str(path)])
-    assert ended.value.code == 1 and "n7 cuda:1: stragglers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])
@@ -210,16 +157,3 @@ def test_limits_of_a_world_are_those_of_the_collector(
     fleet = merged(world_report(ranks, slow), *map(node_report, ranks), expected=Expected(len(ranks)))
     assert fleet.verdict == verdict, fleet.findings
     assert {d.limit for d in fleet.distributions if d.name == "all_reduce_busbw"} == {limit}
-
-
-@pytest.mark.parametrize("part", ["started", "duration_s", "checks/2/duration_s"])
-def test_clocks_of_a_node_that_cannot_be_right_are_incomplete(part: str) -> None:
-    """The first start, a run and a check that took no time, and a run that has not ended yet."""
-    values = {"started": ["1970-01-01T00:00:00+00:00"], "duration_s": [0.0, 2.0, 1e9, None]}.get(
-        part, [0.0, None, 60.0]
-    )
-    for value in values:
-        report = changed(complete_report("n1"), part, value)
-        fleet = merged(report, expected=Expected(1, requested=REQUESTED))
-        assert fleet.verdict == INCOMPLETE, (part, value)
-    assert merged(complete_report("n1"), expected=Expected(1, requested=REQUESTED)).verdict == PASS

@@ -9,7 +9,7 @@ import pytest
 
 from gpuworker.runtime import gpu_inventory, gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
-from gpuworker.runtime.gpu_telemetry import Reading, Sampler
+from gpuworker.runtime.gpu_telemetry import Sampler
 from tests.helpers.pynvml_stand_in import Library
 
 
@@ -78,23 +78,10 @@ def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
     assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
 
 
-def test_an_old_pynvml_hides_no_nvlink(driver, monkeypatch):
-    """Its constant is that of the GPUs of its time: 12 in nvidia-ml-py 11.4; the driver knows all links."""
-    library = driver({})
-    monkeypatch.setattr(type(library), "NVML_NVLINK_MAX_LINKS", 12)
-    assert gpu_inventory.inventory()[1][0].nvlinks_up == 18
-
-
 def test_a_lost_gpu_keeps_its_place(driver):
     driver({}, {"lost": True})
     _, gpus = gpu_inventory.inventory()
     assert [gpu.lost for gpu in gpus] == ["", "GPU is lost"]
-
-
-def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
-    driver({}, loaded=False)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert gpu_inventory.inventory() == ("", [])
 
 
 def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
@@ -165,13 +152,6 @@ def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
     assert library.open == 0, "NVML was left open"
 
 
-def test_the_sampler_is_silent_without_a_driver(driver):
-    driver({}, loaded=False)
-    with Sampler({}) as sampler:
-        pass
-    assert sampler.readings == [] and gpu_telemetry.summary([]) == {}
-
-
 def unwatched(sampler: Sampler, devices: list[str]) -> list[str]:
     found = gpu_telemetry.unwatched(gpu_telemetry.summary(sampler.readings), devices, sampler.problem)
     return [f"{device}: {words}" for device, words in found]
@@ -217,12 +197,3 @@ def test_calls_that_went_away_and_their_successors(driver, gone):
     with Sampler({"cuda:0": "aa"}) as sampler:
         pass
     assert (sampler.readings[0].clock_reasons, sampler.readings[0].temperature_c) == (0x40, 61)
-
-
-def test_a_slowdown_is_named_by_its_reason():
-    assert gpu_telemetry.slowdowns(0x20 | 0x80 | 0x4) == ["software thermal slowdown", "power brake"]
-    assert gpu_telemetry.slowdowns(None) == []
-    summary = gpu_telemetry.summary(
-        [Reading("cuda:0", None, None, None, 0x8, None), Reading("cuda:0", 1, 2, 3.0, 0, 4)]
-    )
-    assert summary["cuda:0"]["hardware slowdown"] == 1 and summary["cuda:0"]["readings"] == 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +13,11 @@ import pytest
 
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Problem, Report, Requested, report_dict
-from hack.gpu import judges, steps, summary
-from hack.gpu.step import NOT_APPLICABLE, NOT_OK, NOT_RUN, OK, Figure, Result, read
+from gpuworker.judgement.report import Problem, Report, Requested
+from hack.gpu import judges, steps
+from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Result, read
 from hack.paths import REPO
-from tests.helpers.processes import alive, environment, until
+from tests.helpers.processes import alive, until
 
 # A pack of the steps that a test writes, in a process of its own: the runner adopts what a step leaves.
 DRIVER = """
@@ -83,38 +83,6 @@ def test_a_step_that_hangs_ends_at_its_limit_with_all_that_it_started(pack, tmp_
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_what_does_not_fit_the_time_left_is_not_run_and_not_stored(pack):
-    long, short = a_step("long", "print('runs')", seconds=60), a_step("short", "print('runs')", seconds=1)
-    assert list(pack(long, short, seconds=30)) == ["short"]
-    assert set(pack(long, short)) == {"short", "long"}, "it continues where it ended"
-
-
-def test_a_step_that_the_end_of_the_time_cuts_off_is_repeated(pack):
-    assert not pack(a_step("cut", "import time; time.sleep(3600)", seconds=0), seconds=1.5)
-
-
-def test_a_judgement_that_fails_does_not_end_the_pack(pack):
-    found = pack(a_step("broken", "print('no report')", judge="broken"), a_step("next", "print('runs')"))
-    assert found["broken"].result == NOT_OK and "FileNotFoundError" in found["broken"].why
-    assert found["next"].result == OK
-
-
-def test_steps_that_load_no_gpu_run_at_the_same_time(pack, tmp_path):
-    """Each waits for the other, so they end only together."""
-    if (os.cpu_count() or 1) < 2:
-        pytest.skip("one processor")
-    meet = (
-        "import time, pathlib; pathlib.Path({own!r}).touch()\n"
-        "while not pathlib.Path({other!r}).exists(): time.sleep(0.01)"
-    )
-    one, two = str(tmp_path / "one-is-here"), str(tmp_path / "two-is-here")
-    found = pack(
-        a_step("one", meet.format(own=one, other=two), alone=False),
-        a_step("two", meet.format(own=two, other=one), alone=False),
-    )
-    assert [found[name].result for name in ("one", "two")] == [OK, OK]
-
-
 def test_sigterm_ends_the_running_step(start, tmp_path):
     program = start("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only", "fault-hung-check",
                     PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")  # fmt: skip
@@ -142,69 +110,6 @@ def test_a_slice_of_the_dry_run_ends_with_a_summary_and_continues(start, tmp_pat
     again = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
     assert again.wait() == 0
     assert json.loads((tmp_path / "summary.json").read_text()) == whole, "no step ran again"
-
-
-def test_the_peers_report_their_figures(tmp_path, monkeypatch):
-    import torch
-
-    from hack.gpu import peers
-
-    before = torch.get_float32_matmul_precision()
-    for peer, more in (("gemm", ("--size=64", "--seconds=0.01")), ("gpt", ("--shape=1,16,2", "--length=8"))):
-        arguments = [peer, "--device=cpu", f"--folder={tmp_path}", "--batch=1", "--steps=2", *more]
-        monkeypatch.setattr(sys, "argv", ["peers", *arguments])
-        peers.main()
-        (tmp_path / "log").touch()
-        found = judges.reported(tmp_path, 0)
-        assert found.result == OK and all(figure.value > 0 for figure in found.figures)
-        assert {figure.name for figure in found.figures} <= {"gemm_fp32", "gemm_bf16", "tokens_per_s"}
-    torch.set_float32_matmul_precision(before)
-
-
-def test_the_folder_of_another_device_is_refused(tmp_path):
-    (tmp_path / "pack.json").write_text('{"device": "cuda", "gpus": 8}')
-    command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment())
-    assert done.returncode == 2 and "set another --out" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["--only", "train-*", "nosuch"], "nosuch"),
-        (["--seconds", "nan"], "nan"),
-        (["--seconds", "-5"], "-5"),
-        (["--gpus", "2"], "--gpus"),
-        (["--out", "/proc/x"], "/proc/x"),
-    ],
-)
-def test_a_pack_that_cannot_start_ends_with_2(words, named):
-    command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", *words]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment(), timeout=60)
-    assert done.returncode == 2 and named in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_second_pack_in_the_folder_is_refused(start, tmp_path):
-    words = ("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only", "fault-hung-check")
-    first = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
-    log = tmp_path / "fault-hung-check" / "log"
-    until(lambda: log.exists() or first.process.poll() is not None, "the step starts")
-    second = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
-    assert second.wait() == 2 and "another pack" in second.output
-    first.process.send_signal(signal.SIGTERM)
-    assert first.wait() == 143
-    third = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
-    assert third.wait() == 0, third.output
-
-
-@pytest.mark.parametrize("damage", [{"result": "weird"}, {"result": NOT_RUN}, {"seconds": "x"}, {"name": "other"}])
-def test_a_result_that_no_pack_wrote_is_not_believed(tmp_path, damage):
-    folder = tmp_path / "step"
-    folder.mkdir()
-    Result("step", OK).write(folder)
-    assert read(folder) == Result("step", OK)
-    (folder / "result.json").write_text(json.dumps(json.loads((folder / "result.json").read_text()) | damage))
-    assert read(folder) is None
 
 
 def test_each_part_fits_seven_minutes_of_one_gpu():
@@ -250,30 +155,4 @@ def test_a_fault_counts_as_found_if_the_verdict_names_it(
     judged = Judged(report, [Check("compute", check_verdict, problems=problems)])
     monkeypatch.setattr(judges, "judged_report", lambda folder: judged)
     judge = judges.found("compute", "slow", named)
-    assert judge(left(tmp_path, log, report_dict(report)), 1).result == result
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "result"),
-    [
-        ('[FATAL] exit_code=70 cause=no-progress reason="…"', 70, OK),
-        ('[FATAL] exit_code=70 cause=collective-timeout reason="…"', 70, NOT_OK),
-        ("[FATAL] exit_code=70 cause=no-progress", -9, NOT_OK),
-        ("Traceback", 70, NOT_OK),
-    ],
-)
-def test_a_launch_must_end_with_code_and_cause(tmp_path, log, code, result):
-    assert judges.ended(70, "no-progress")(left(tmp_path, log), code).result == result
-
-
-def test_the_summary_compares_with_the_peer(tmp_path):
-    ours = Result("train-gpt-ddp", OK, figures=[Figure("tokens_per_s", 90.0, "tokens/s")])
-    peer = Result("peer-gpt", OK, figures=[Figure("tokens_per_s", 100.0, "tokens/s")])
-    summary.write([ours, peer, Result("accept-full", NOT_RUN, "no time left")], 9, tmp_path)
-    whole = json.loads((tmp_path / "summary.json").read_text())
-    assert [each["ratio"] for each in whole["comparisons"]] == [0.9]
-    assert whole["counts"] == {"ok": 2, "not run": 1, "seconds": 0, "steps": 9}
-    assert (
-        "| train-gpt-ddp | tokens_per_s, tokens/s | 90 | peer-gpt | 100 | 0.900 |"
-        in (tmp_path / "summary.md").read_text()
-    )
+    assert judge(left(tmp_path, log, dataclasses.asdict(report)), 1).result == result

@@ -52,6 +52,24 @@ def test_at_the_join_timeout_every_rank_names_exactly_the_missing_ranks(group, l
         assert "\nran" not in rank.output()
 
 
+@pytest.mark.parametrize("unfit", ["buffer-0", "trainer-1"])
+def test_an_unfit_node_ends_the_wait_of_all_at_once(group, unfit):
+    """With plain Jobs; a JobSet ends the pods itself. One rank has not even a name."""
+    group.write_plan(THREE, workload="jobs", timeout=120)
+    hosts = ["buffer-0", "trainer-0", "trainer-1"]
+    missing = next(host for host in reversed(hosts) if host != unfit)
+    waiting = [group.start_rank(host, "echo ran") for host in hosts if host not in (unfit, missing)]
+    for rank in waiting:
+        rank.until_output("waits for the group")
+    begin, last = time.monotonic(), group.new_rank(unfit).publish_name().start_agent()
+    (last.root / "programs").mkdir()
+    (last.root / "programs/accept-node").write_text("raise SystemExit(72)")
+    last.start_task("echo ran", GPU_CHARTS_NODE_TEST="gate")
+    assert [rank.wait() for rank in (*waiting, last)] == [1, 72]
+    assert time.monotonic() - begin < 40
+    assert f"failed {unfit} 72" in waiting[0].output() and "\nran" not in waiting[0].output()
+
+
 @pytest.mark.parametrize("lost", ["buffer-0", "trainer-1"])
 def test_a_replaced_rank_rejoins_a_running_group(group, lost):
     group.write_plan(THREE)

@@ -23,8 +23,10 @@ SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 def run(request, group):
     """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
 
-    def once(script: str, content: dict[str, bytes] | None = None, git: str = "", **settings):
+    def once(script: str, content: dict[str, bytes] | None = None, git: str = "", node_test: int = 0, **settings):
         rank = group.new_rank("a-0")
+        (rank.root / "programs").mkdir()
+        (rank.root / "programs/accept-node").write_text(NODE_TEST.replace("CODE", str(node_test)))
         (rank.root / "files").mkdir()
         for key, data in (content or {}).items():
             (rank.root / "files" / key).write_bytes(data)
@@ -227,3 +229,29 @@ def test_the_token_does_not_follow_a_redirect(run, repository):
         code, output, _ = run("true", git=f"{own.url}/r.git\nmain\n")
     assert code == 1 and "git could not get main" in output, output
     assert other.logins == []
+
+
+# -- the test of the node
+
+NODE_TEST = "import sys; print('tested', *sys.argv[1:], flush=True); sys.exit(CODE)"
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "attempt", "ends"),
+    [
+        ("gate", 0, 0, 0), ("gate", 72, 0, 72), ("gate", 72, 2, 72), ("gate", 72, 3, 1), ("gate", 2, 0, 2),
+        ("report", 72, 0, 0), ("report", 2, 0, 0), ("", 72, 0, 0),
+    ],
+)  # fmt: skip
+def test_an_unfit_node_starts_nothing(run, tmp_path, mode, code, attempt, ends):
+    test = {"GPU_CHARTS_NODE_TEST": mode, "ATTEMPT": attempt, "TMPDIR": tmp_path}
+    ended, output, _ = run("echo ran", node_test=code, **test)
+    assert ended == ends, output
+    assert ("\nran\n" in output) == (ends == 0)
+    assert ("tested --level=prolog" in output) == bool(mode)
+
+
+def test_72_is_kept_for_unfit_nodes(run):
+    """The JobSet would start the group again, and again."""
+    assert run("exit 72")[0] == 72
+    assert run("exit 72", node_test=0, GPU_CHARTS_NODE_TEST="gate")[0] == 1

@@ -73,14 +73,6 @@ def test_judgement_is_pure_and_fleet_stands_on_it() -> None:
     assert others == {f"gpuworker.accept.{name}" for name in names}
 
 
-@pytest.mark.parametrize("part", ["judgement", "fleet"])
-def test_no_text_is_searched(part: str) -> None:
-    """Findings are data: what these modules match is of logs, of names to sort and to group."""
-    own = {"report_sources.py", "fleet_report.py", "causes.py", "report.py"}
-    files = [path for name, path in modules().items() if package(name) == part]
-    assert {path.name for path in files if "import re\n" in path.read_text()} <= own
-
-
 def test_there_is_no_circle_of_modules() -> None:
     known = graph()
     inside = {name: {target for target in targets if target in known} for name, targets in known.items()}

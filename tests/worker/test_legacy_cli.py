@@ -2,8 +2,7 @@
 
 | the old suite                                                   | here                                               |
 |-----------------------------------------------------------------|----------------------------------------------------|
-| reduces one tensor in place, compares with the first sum        | right with two ranks, where the old sum was wrong  |
-| --train-smoke --epochs 1 compares a loss with itself            | one epoch passes                                   |
+| reduces one tensor in place, compares with the first sum        | right with two ranks and four rounds               |
 | a node without a GPU, or with 7 of 8, is a success              | exit code 3, and the report says so                |
 | a skip is written under the name of a result                    | under its own name                                 |
 | a part that fails ends the run                                  | every part runs                                    |
@@ -12,7 +11,7 @@
 What the manifests did wrong (restarts for ever, node counts from DNS) is tested with the charts.
 """
 
-import itertools
+import dataclasses
 import json
 import re
 import runpy
@@ -24,21 +23,14 @@ import pytest
 from gpuworker.accept import legacy_cli
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Report, Requested, report_dict, write_json
+from gpuworker.judgement.report import Report, Requested, write_json
 
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "worker" / "app" / "src"
 
 
-def old_sums(world: int, rounds: int) -> list[int]:
-    """What every rank holds after each round of the old all-reduce: the ranks hold 1…world, and nobody refills them."""
-    sums = [sum(range(1, world + 1))]
-    return list(itertools.accumulate(range(rounds - 1), lambda held, _: held * world, initial=sums[0]))
-
-
 def test_everything_passes_on_a_healthy_node(start, tmp_path):
-    assert set(old_sums(world=2, rounds=4)) != {3}, "the old comparison called this healthy node faulty"
     program = start(SCRIPTS / "run_all_tests.py", "--quick", "--device", "cpu", "--report-dir", tmp_path)
     assert program.wait(300) == 0, program.output
     said = program.stdout.read_text()
@@ -58,17 +50,6 @@ def test_everything_passes_on_a_healthy_node(start, tmp_path):
     training = json.loads((tmp_path / "ddp_training_result.json").read_text())
     assert (training["world"], training["epochs"], training["batch_size"], training["steps"]) == (2, 2, 256, 32)
     assert training["improved"] is True and training["loss_end"] < training["loss_start"]
-
-
-def test_one_epoch_is_enough_to_learn(start, tmp_path):
-    one_epoch = [1.3]
-    assert not one_epoch[-1] < 0.8 * one_epoch[0], "the old comparison failed whatever the network learned"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1")
-    options = ("--device", "cpu", "--report-dir", tmp_path, "--numel", "1000", "--train-smoke", "--epochs", "1")
-    program = start(*torchrun, SCRIPTS / "ddp_tests.py", *options)
-    assert program.wait() == 0, program.output
-    training = json.loads((tmp_path / "ddp_training_result.json").read_text())
-    assert (training["epochs"], training["improved"]) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +102,7 @@ def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failure
     def accept_node(command):
         folder = Path(command[-1].removeprefix("--report-dir="))
         report = Report("n", "p", "1", Requested("cpu", 0, "quick"), "2026-01-05T10:00:00+00:00")
-        write_json(folder / "report.json", report_dict(report))
+        write_json(folder / "report.json", dataclasses.asdict(report))
         return type("Done", (), {"returncode": {2: 1}.get(code, code)})
 
     monkeypatch.setattr(legacy_cli.subprocess, "run", accept_node)
@@ -131,11 +112,3 @@ def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failure
         legacy_cli.gpu_tests()
     assert end.value.code == (code or 3), "what did not run did not pass"
     assert json.loads((tmp_path / "gpu_tests_result.json").read_text())["failures"] == failures
-
-
-def test_a_flag_that_has_no_effect_is_refused(monkeypatch, tmp_path, capsys):
-    options = ["--device", "cpu", "--batch-size", "512", "--report-dir", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["ddp_tests.py", *options])
-    with pytest.raises(SystemExit) as end:
-        legacy_cli.ddp_tests()
-    assert end.value.code == 2 and "choose from 256" in capsys.readouterr().err

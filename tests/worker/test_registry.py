@@ -39,26 +39,6 @@ def test_a_file_is_a_check(add):
     assert found["disk"].measure(check_spec.Plan("cpu", 0)).facts == {"rpm": 7200}
 
 
-def test_checks_that_others_depend_on_run_first():
-    tags = [check.spec.tag for check in registry.node_checks().values()]
-    assert len(tags) > 3 and tags[0] == "ENV"
-    assert tags == sorted(tags, key=check_spec.TAGS.index)
-
-
-def test_checks_across_nodes_are_those_with_a_flag():
-    """The search for bad nodes is the first, and is not a check of one node."""
-    across = registry.world_checks()
-    assert list(across) == ["bad_nodes", "collectives", "correctness", "stragglers", "storage"]
-    assert set(registry.load()) - set(registry.node_checks()) == {"bad_nodes"}
-    assert [name for name, check in across.items() if check.spec.takes_volumes] == ["storage"]
-
-
-def test_a_check_may_run_across_nodes_alone(add):
-    text = GOOD.replace('{"full": 1}', '{}, across_nodes="spin all disks"')
-    add("disk", text.replace("measure(plan)", "measure_world(context, plan)"))
-    assert "disk" in registry.world_checks() and "disk" not in registry.node_checks()
-
-
 def test_every_check_is_complete():
     owners = dict.fromkeys(fault_injection.RUNNER_FAULTS, "the runner")
     for name, check in registry.load().items():
@@ -88,9 +68,3 @@ def test_every_entry_of_a_report_is_in_the_docs():
     documented = (REPO / "docs/accept-checks.md").read_text()
     assert {"fabric", "xids", "compute"} <= names
     assert [name for name in names if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented] == []
-
-
-@pytest.mark.parametrize("name", ["compute", "host", "memory"])
-def test_a_rehearsal_has_no_fact_that_is_an_empty_object(name):
-    facts = registry.node_checks()[name].measure(check_spec.Plan("cpu", 0, seconds=0.1)).facts
-    assert facts and [key for key, value in facts.items() if value == {}] == []

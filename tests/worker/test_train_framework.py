@@ -244,7 +244,7 @@ BAD_DATA = {
     "no completion": (GOOD + '{"prompt": "a"}', "completion: must be a text"),
     "no messages": (GOOD + '{"messages": []}', "messages: must be a list"),
     "another kind": (GOOD + '{"prompt": "a", "completion": "b"}', "has prompt, the lines before have text"),
-    "binary": (GOOD.encode() + b"\xff\xfe", "codec can't decode"),
+    "binary": (GOOD.encode() + b"\xff\xfe\n", "codec can't decode"),
     "no answer": (messages(ASK), "messages"),
     "an answer of nothing": (messages(ASK, {"role": "assistant", "content": None}), "messages"),
     "no content": (messages(ASK, {"role": "assistant"}), "messages"),

@@ -53,11 +53,6 @@ def test_without_events_the_xids_are_unknown_unless_the_log_can_be_read(monkeypa
     assert watched(monkeypatch, {}, gpu).problems == []
 
 
-def test_without_a_driver_the_xids_are_unknown(monkeypatch):
-    found = watched(monkeypatch, driver=False)
-    assert {problem.verdict for problem in found.problems} == {"WARN"}
-
-
 def test_the_report_gets_the_finding(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Library({"events": None}))
     report = empty_report("cuda")

@@ -188,8 +188,8 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Fields that every pod has; call with root, nodeSelector and token, whether it gets one of its
-account. */}}
+{{/* Fields that every pod has; call with root, nodeSelector, tolerations as YAML and token,
+whether it gets one of its account. */}}
 {{- define "ddp-run.podFields" -}}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
@@ -218,6 +218,7 @@ tolerations: # taints of GPU nodes: most have the name of their resource, those 
   - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
   - {key: amd.com/gpu, operator: Exists, effect: NoSchedule}
   - {key: sku, operator: Equal, value: gpu, effect: NoSchedule}
+  {{- with .tolerations }}{{ . | nindent 2 }}{{ end }}
   {{- with .root.Values.tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 

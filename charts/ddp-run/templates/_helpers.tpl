@@ -15,6 +15,7 @@ is replaced. */}}
 {{- $acts := dict
   "activeDeadlineSeconds" (eq $values.workload "jobset")
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
+  "preflight.nodeTest" (include "ddp-run.nodeTest" .)
   "image" (not $values.program.image)
   "procsPerNode" (ne (int $values.procsPerNode) (max 1 $values.gpusPerNode | int))
   "volumes.datasets.readOnly" $values.volumes.datasets.claimName
@@ -64,10 +65,19 @@ and refuses it. */}}
 {{- end -}}
 {{- end }}
 
+{{/* Exit codes after which new pods start and do not count, as JSON; the launcher bounds how often.
+*/}}
+{{- define "ddp-run.lostCodes" -}}
+{{- $codes := (include "ddp-run.contract" . | fromJson).exitCodes -}}
+{{- $gate := eq (include "ddp-run.nodeTest" .) "gate" -}}
+{{ $gate | ternary (list $codes.NODE_LOST $codes.NODE_UNFIT) (list $codes.NODE_LOST) | toJson }}
+{{- end }}
+
 {{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call
 with root and id. */}}
 {{- define "ddp-run.indexed-job" -}}
 {{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
+{{- $lost := include "ddp-run.lostCodes" .root | fromJsonArray -}}
 completionMode: Indexed
 completions: {{ .root.Values.nodes | int64 }}
 parallelism: {{ .root.Values.nodes | int64 }}
@@ -91,8 +101,8 @@ podFailurePolicy:
     # wrong with that pod, its own state shows. 255 is the code of containerd and CRI-O for a
     # container that ended with its machine.
     - action: Ignore
-      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST
-        $codes.SAVED $codes.STOPPED 255 | toJson }}}
+      onExitCodes: {containerName: trainer, operator: In, values: {{ concat $lost
+        (list $codes.SAVED $codes.STOPPED 255) | toJson }}}
     # A usage error does not go away with a restart.
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
@@ -115,6 +125,7 @@ template:
 
 {{- define "ddp-run.jobset" -}}
 {{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
+{{- $lost := include "ddp-run.lostCodes" .root | fromJsonArray -}}
 # Every default is written out: a controller that fills in fields makes GitOps tools see a
 # difference.
 network:
@@ -165,7 +176,7 @@ replicatedJobs:
                 $codes.STOPPED | toJson }}}
             # As in an Indexed Job: whether the attempt counts, the state of the lost pod shows.
             - action: Ignore
-              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST
+              onExitCodes: {containerName: trainer, operator: In, values: {{ append $lost
                 255 | toJson }}}
         template:
           {{- include "ddp-run.podTemplate" .root | nindent 10 }}

@@ -43,6 +43,9 @@ spec:
         {{- with $values.network.interface }}
         - --interface={{ . }}
         {{- end }}
+        {{- with include "ddp-run.nodeTest" .root }}
+        - --node-test={{ . }}
+        {{- end }}
         - --output-dir=/out
         {{- if $parks }}
         - --idle-after-exit=/run/ddp

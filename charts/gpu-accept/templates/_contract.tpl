@@ -1,6 +1,6 @@
 {{/* Generated from worker/src/gpuworker/runtime/contract.py by `make generate`. */}}
 {{- define "gpu-accept.contract" -}}
-{"exitCodes": {"DONE": 0, "FAILED": 1, "USAGE": 2, "NAME_RESOLUTION": 64, "PORT": 65, "NODE_MISSING": 66, "NODES_DIFFER": 67, "INTERFACE": 68, "RENDEZVOUS": 69, "HANG": 70, "NODE_LOST": 71, "SAVED": 75, "STOPPED": 143},
+{"exitCodes": {"DONE": 0, "FAILED": 1, "USAGE": 2, "NAME_RESOLUTION": 64, "PORT": 65, "NODE_MISSING": 66, "NODES_DIFFER": 67, "INTERFACE": 68, "RENDEZVOUS": 69, "HANG": 70, "NODE_LOST": 71, "NODE_UNFIT": 72, "SAVED": 75, "STOPPED": 143},
 "ports": {"rendezvous": 29500, "launcherOffset": 1, "groupAgent": 29499, "report": 8080},
 "limits": {"name": 63, "podSets": 18},
 "longestName": "%s-00000000-%s-%d-0",

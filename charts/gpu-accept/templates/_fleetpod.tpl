@@ -9,10 +9,11 @@ metadata:
     {{- include "gpu-accept.noEviction" . | nindent 4 }}
   {{- end }}
 spec:
-  {{- if .Values.fleet.listPods }}
+  {{- $lists := include "gpu-accept.listsPods" . | empty | not }}
+  {{- if $lists }}
   serviceAccountName: {{ include "gpu-accept.fullname" . }}-fleet
   {{- end }}
-  {{- include "gpu-accept.podFields" (dict "root" . "token" .Values.fleet.listPods) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict "root" . "token" $lists) | nindent 2 }}
   containers:
     - name: fleet
       {{- include "gpu-accept.fleetContainer" . | nindent 6 }}
@@ -23,11 +24,19 @@ spec:
         - --name={{ .Release.Namespace }}/{{ .Release.Name }}
         {{- include "gpu-accept.requested" . | nindent 8 }}
         {{- include "gpu-accept.expected" . | indent 8 }}
-        {{- if .Values.fleet.listPods }}
+        {{- if $lists }}
         - --list-pods=app.kubernetes.io/component=node,app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/name={{ .Chart.Name }}
+        {{- end }}
+        {{- if ne .Values.nodeActions "none" }}
+        - --node-actions={{ .Values.nodeActions }}
+        {{- if .Values.nodeActionsDryRun }}
+        - --dry-run
+        {{- end }}
         {{- end }}
         {{- if eq .Values.workload "daemonset" }}
         - --stay
+        {{- else if .Values.patrol.schedule }}
+        - --patrol
         {{- end }}
         {{- if .Values.world.enabled }}
         - --world

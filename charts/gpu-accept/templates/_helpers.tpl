@@ -8,7 +8,7 @@ app.kubernetes.io/component: fleet
 {{/* Name of the Job of this run. */}}
 {{- define "gpu-accept.job" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
-  "fleet.claimName" "fleet.listPods" "fleet.podTemplate" -}}
+  "fleet.claimName" "fleet.listPods" "fleet.podTemplate" "nodeActionsDryRun" -}}
 {{- $gpus := eq .Values.device "cuda" -}}
 {{- $world := .Values.world.enabled -}}
 {{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName"
@@ -18,16 +18,28 @@ app.kubernetes.io/component: fleet
   (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
+{{/* Something if the page lists the pods of the release. */}}
+{{- define "gpu-accept.listsPods" -}}
+{{ if or .Values.fleet.listPods (ne .Values.nodeActions "none") }}yes{{ end }}
+{{- end }}
+
+{{/* Nodes that a Job tests: all, or those of one patrol. */}}
+{{- define "gpu-accept.podCount" -}}
+{{- $all := include "gpu-accept.nodeCount" . -}}
+{{- $share := div (mul $all .Values.patrol.percent) 100 | max 1 -}}
+{{ .Values.patrol.schedule | empty | ternary $all $share }}
+{{- end }}
+
 {{- define "gpu-accept.jobSpec" -}}
 completionMode: Indexed
-completions: {{ include "gpu-accept.nodeCount" . }}
-parallelism: {{ include "gpu-accept.nodeCount" . }}
+completions: {{ include "gpu-accept.podCount" . }}
+parallelism: {{ include "gpu-accept.podCount" . }}
 {{- with .Values.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ . | int64 }}
 {{- end }}
 # A node that failed is not tested again, and the others are tested to the end.
 backoffLimitPerIndex: 0
-maxFailedIndexes: {{ include "gpu-accept.nodeCount" . }}
+maxFailedIndexes: {{ include "gpu-accept.podCount" . }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:

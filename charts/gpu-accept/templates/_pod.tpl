@@ -14,8 +14,15 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector) | nindent
-    2 }}
+  {{- /* A node that is marked can be tested again. */}}
+  {{- $marked := `- {key: gpu-accept/unfit, operator: Exists}
+- {key: node.kubernetes.io/unschedulable, operator: Exists}` }}
+  {{- $tolerations := eq $values.nodeActions "none" | ternary "" $marked }}
+  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector
+    "tolerations" $tolerations) | nindent 2 }}
+  {{- if $values.patrol.schedule }}
+  terminationGracePeriodSeconds: 5 # a job that needs the node waits no longer
+  {{- end }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}

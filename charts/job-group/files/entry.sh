@@ -9,12 +9,13 @@ set -u
 FAILED=1
 USAGE=2
 NODE_LOST=71
+NODE_UNFIT=72
 SAVED=75
 STOPPED=143
 # End of the generated lines.
 : "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
 : "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
-: "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}" "${NNODES=1}"
+: "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}" "${GPU_CHARTS_NODE_TEST=}" "${NNODES=1}"
 group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts state=$group/state
 stopped='' # SIGTERM was received
@@ -140,6 +141,17 @@ fatal() { # exit code, facts
   finish "$1" "result $1"
 }
 
+# Test this node before the rank joins, when nothing of the group runs yet. After an unfit one the
+# group starts again on new pods, three times.
+test_node() {
+  python3 "$group/programs/accept-node" --level=prolog --report-dir="${TMPDIR:-/tmp}/node-test" &
+  wait_for $!
+  [ -z "$stopped" ] || exit "$STOPPED"
+  if [ "$code" -eq 0 ] || [ "$GPU_CHARTS_NODE_TEST" != gate ]; then return 0; fi
+  if [ "$code" -eq "$NODE_UNFIT" ] && [ "$ATTEMPT" -ge 3 ]; then code=$FAILED; fi
+  fatal "$code" "the test of the node has failed"
+}
+
 copy_files() {
   while read -r mode key && IFS= read -r target; do
     case $target in \~/*) target=$HOME/${target#??} ;; esac
@@ -232,6 +244,7 @@ if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
 because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
 Set workload: jobset, or use another namespace."
 fi
+[ -z "$GPU_CHARTS_NODE_TEST" ] || test_node
 SKYPILOT_NODE_IPS=''
 if [ -n "$GPU_CHARTS_AGENT" ]; then
   log "waits for the group"
@@ -287,6 +300,8 @@ if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=" signal=$((code - 12
 report_fatal "step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
 result="result $code"
 [ "$code" -ne "$STOPPED" ] || code=$FAILED # to the Job, STOPPED means that the pod was stopped from outside
+# With a test, NODE_UNFIT means that the node has failed it.
+if [ "$code" -eq "$NODE_UNFIT" ] && [ -n "$GPU_CHARTS_NODE_TEST" ]; then code=$FAILED; fi
 # An auxiliary task of several nodes may still restart the group, up to its maxRestartsOnErrors.
 if [ -n "$GPU_CHARTS_MAY_FAIL" ] &&
   { [ -n "$GPU_CHARTS_IN_PLACE" ] || { ! is_listed && [ "$ATTEMPT" -ge "$GPU_CHARTS_MAX_RESTARTS" ]; }; }; then

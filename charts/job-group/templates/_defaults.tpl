@@ -22,6 +22,7 @@
 "placement": {"topologyKey": ""},
 "interConnection": true,
 "timeouts": {"joinSeconds": 600},
+"preflight": {"nodeTest": "off"},
 "agent": {"resources": {}},
 "activeDeadlineSeconds": null,
 "ttlSecondsAfterFinished": null,

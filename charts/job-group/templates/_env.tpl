@@ -52,6 +52,9 @@ GPU_CHARTS_LAUNCHER: --join-timeout={{ int64 $values.timeouts.joinSeconds }} --g
   max 1 (sub $grace 10) }}
 {{ include "job-group.keyVariable" .root }}
 {{- end }}
+{{- with include "job-group.testOfTask" . }}
+GPU_CHARTS_NODE_TEST: {{ . }}
+{{- end }}
 {{- if and $values.kueue.queueName (not $jobset) }}
 GPU_CHARTS_QUEUE: {{ $values.kueue.queueName | quote }}
 GPU_CHARTS_HELD: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['kueue.x-k8s.io/managed']"}}}

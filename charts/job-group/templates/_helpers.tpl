@@ -24,6 +24,7 @@ lint` renders also values without a name, which the validations refuse.
   "accelerators.nodeLabel" $gpus
   "gpuResourceName" $gpus
   "activeDeadlineSeconds" $jobset
+  "preflight.nodeTest" (include "job-group.nodeTest" .)
   "kueue.priorityClass" (not $jobset) -}}
 {{- $never := list "accelerators.types" "ttlSecondsAfterFinished" -}}
 {{ .Values.name | default "group" }}-{{ include "job-group.hash"

@@ -39,14 +39,18 @@ template:
 {{/*
 Exit codes of a task of several nodes that restart the whole group, as JSON. Its Job then fails with
 the reason PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts again in
-its container instead.
+its container instead, if its node is fit.
 */}}
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
 {{- $own := (include "job-group.contract" .root | fromJson).exitCodes -}}
-{{- if and (eq .root.Values.workload "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
-{{- $listed := without (dig "recovery" "recoverOnExitCodes" list .task | toStrings)
-  (toString $own.DONE) (toString $own.STOPPED) -}}
+{{- $several := gt (.task.numNodes | default 1 | int) 1 -}}
+{{- $gate := eq (include "job-group.testOfTask" .) "gate" -}}
+{{- if and (eq .root.Values.workload "jobset") (or $several $gate) -}}
+{{- $listed := dig "recovery" "recoverOnExitCodes" list .task | toStrings -}}
+{{- if not $several }}{{ $listed = list }}{{ end -}}
+{{- if $gate }}{{ $listed = append $listed (toString $own.NODE_UNFIT) }}{{ end -}}
+{{- $listed = without $listed (toString $own.DONE) (toString $own.STOPPED) -}}
 {{- range $code := $listed | empty |
   ternary list (until 256) -}}{{/* Kubernetes requires them sorted */}}
 {{- if has (toString $code) $listed }}{{ $codes = append $codes $code }}{{ end -}}

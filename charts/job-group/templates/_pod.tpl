@@ -7,6 +7,7 @@ sidecar in an image with Python; the task runs in any image with a POSIX shell.
 {{- $task := .task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
+{{- $programs := or $launcher (include "job-group.testOfTask" .) -}}
 {{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
 {{- $queued := and $values.kueue.queueName (eq $values.workload "jobs") -}}
 metadata:
@@ -114,8 +115,10 @@ spec:
         - {name: home, mountPath: /group/home}
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
-        {{- if $launcher }}
+        {{- if $programs }}
         - {name: programs, mountPath: /group/programs, readOnly: true}
+        {{- end }}
+        {{- if $launcher }}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
         {{- range $index, $volume := $task.volumes }}
@@ -170,7 +173,7 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
-    {{- if or $values.interConnection $launcher }}
+    {{- if or $values.interConnection $programs }}
     {{- include "job-group.programsVolume" .root | nindent 4 }}
     {{- end }}
     {{- if $values.interConnection }}
@@ -240,6 +243,13 @@ torchrun.
 {{- $callsTorchrun := regexMatch "(^|[\\s;&|(])torchrun\\s" (.task.run | default "") -}}
 {{- $automatic := and .root.Values.interConnection $chartsImage $distributed $callsTorchrun -}}
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
+{{- end }}
+
+{{/* `preflight.nodeTest` if the nodes of this task are tested, by its image's Python and torch. */}}
+{{- define "job-group.testOfTask" -}}
+{{- if or .task.accelerator (eq (include "job-group.launcher" .) "ddp-launch") -}}
+{{ include "job-group.nodeTest" .root }}
+{{- end -}}
 {{- end }}
 
 {{/* Pod template with that of all tasks and the task's own merged over it. */}}

@@ -3,10 +3,12 @@
 FAULT_DNS_S=10    names do not resolve for 10 s, as when DNS is down
 FAULT_STALE=A:10  node 0's name has the address A for 10 s from the first look-up, as that of the previous pod in DNS
 FAULT_NO_TEMPORARY_FOLDER=1  no folder can be created
+FAULT_NODE_TEST=72  the test of the node ends with this code, and does nothing
 """
 
 import os
 import socket
+import sys
 import time
 
 if seconds := os.environ.get("FAULT_DNS_S"):
@@ -38,3 +40,8 @@ if os.environ.get("FAULT_NO_TEMPORARY_FOLDER"):
         raise OSError(30, "Read-only file system", path)
 
     os.mkdir = mkdir
+
+if (code := os.environ.get("FAULT_NODE_TEST")) and "gpuworker.accept.accept_node" in sys.orig_argv:
+    with open(os.environ["TERMINATION_LOG"], "w") as message:
+        message.write(f"node=n{os.environ['NODE_RANK']} gpu=GPU-7 act=RMA code={code}\nmore")
+    os._exit(int(code))

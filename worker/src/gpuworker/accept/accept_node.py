@@ -2,12 +2,14 @@
 
 The report is written to REPORT_DIR/report.json and, in short, to the termination message. Exit code
 0: PASS or WARN, 1: FAIL, 2: usage, 3: INCOMPLETE. With --exit-zero it is 0 once the report is
-written: in an init container any other code would run the checks again.
+written: in an init container any other code would run the checks again. At the level prolog it is
+72 for both FAIL and INCOMPLETE, with a line `node=… gpu=UUID act=…`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import os
 import signal
@@ -18,9 +20,9 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuworker.accept import check_process, check_spec, errors, fault_injection, registry
+from gpuworker.accept import check_process, check_spec, errors, fault_injection, prolog, registry
 from gpuworker.accept.check_process import Stuck
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.cli import parse
 from gpuworker.accept.judge import at_level, judge, limits_of
 from gpuworker.accept.node_facts import IDENTITY
@@ -37,7 +39,8 @@ def main() -> None:
     escape_output()
     args = parse(registry.node_checks(), __doc__)
     path = Path(args.report_dir) / "report.json"
-    if earlier := earlier_report(path, args.run_id):
+    earlier = None if args.level == "prolog" else earlier_report(path, args.run_id)
+    if earlier:
         # a limit decides nothing that has been measured
         asked = dataclasses.replace(request(args), limits=earlier.requested.limits)
         if earlier.requested != asked:
@@ -64,6 +67,9 @@ def accept(args: Namespace, path: Path) -> int:
         args.device, args.gpus, args.level, inject=args.inject, processes=args.processes,
         volumes=args.volumes, expect=args.expect,
     )  # fmt: skip
+    if args.level == "prolog":
+        work = functools.partial(test, plan=plan, args=args)
+        return prolog.accept(args, report, plan, path, work)
     stop_signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stop_signals.append(number))
     start = time.monotonic()
@@ -71,12 +77,9 @@ def accept(args: Namespace, path: Path) -> int:
         words = "an earlier attempt of this run was killed (out of memory?)"
         report.checks.append(not_done("start", "check-failed", words))
     else:
-        try:
-            with watch(report):
-                run(report, plan, args, lambda: bool(stop_signals))
-        except Exception as error:  # a broken torch, a full /tmp: no end without a report
-            traceback.print_exc()
-            report.checks.append(Evidence(problems=[errors.problem_of(error)], name="runner"))
+        patience = {"timeout_s": args.check_timeout, "stopped": lambda: bool(stop_signals)}
+        measured = functools.partial(check_process.run, **patience)
+        test(report, measured, patience["stopped"], plan=plan, args=args)
     report.duration_s = time.monotonic() - start
     verdict, written = publish(report, path)
     return 0 if args.exit_zero and written else EXIT_CODES[verdict]
@@ -88,26 +91,50 @@ def request(args: Namespace) -> Requested:
     )
 
 
-def run(report: Report, plan: Plan, args: Namespace, stopped: Callable[[], bool]) -> None:
+def test(
+    report: Report,
+    measured: prolog.Measured,
+    stopped: Callable[[], bool] = lambda: False,
+    *,
+    plan: Plan,
+    args: Namespace,
+) -> None:
+    """Add to the report all that is known of this node, with what was watched meanwhile."""
+    try:
+        with watch(report):
+            run(report, plan, args, measured, stopped)
+    except Exception as error:  # a broken torch, a full /tmp: no end without a report
+        traceback.print_exc()
+        report.checks.append(Evidence(problems=[errors.problem_of(error)], name="runner"))
+
+
+def run(
+    report: Report,
+    plan: Plan,
+    args: Namespace,
+    measured: prolog.Measured,
+    stopped: Callable[[], bool],
+) -> None:
     """Add node facts and the checks to the report."""
     import torch  # noqa: F401  once, here: the forked checks have it
 
-    def measured(check: Registered, its_plan: Plan) -> tuple[Evidence, float]:
-        return check_process.run(check, its_plan, args.check_timeout, stopped)
+    if plan.level == "prolog":  # all checks in this process, of which this must be the first
+        from gpuworker.accept.kernels import fingerprint
 
+        os.environ |= fingerprint.WORKSPACE
     identity, _ = measured(IDENTITY, dataclasses.replace(plan, inject="", seconds=60))
     report.facts = identity.facts
     limits, _ = limits_of(report.requested, tuple(report.models))
     if refused := fault_injection.refused_limits(plan, tuple(report.models)):
         report.checks.append(not_done("limits", "bad-limit", *refused))
-    known = registry.node_checks()
+    known = {name: check.at(plan.level) for name, check in registry.node_checks().items()}
     names = at_level(plan.level, known)
     chosen = [known[name] for name in names if name in (args.check or names)]
     seen = len(report.models)
     if identity.problems or seen != plan.gpus:
         if not identity.problems:
             words = f"{seen} of {plan.gpus} GPUs seen: the other checks did not run"
-            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus, not_shown=[])
+            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus)
         report.checks.append(Evidence(problems=identity.problems, name="coverage"))
         # explains what is missing
         explains = () if isinstance(identity, Stuck) else check_spec.TAGS[:1]

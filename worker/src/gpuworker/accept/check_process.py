@@ -58,7 +58,7 @@ def run(
         child = context.Process(target=_measure, args=(registered, plan, sender))
         child.start()
         sender.close()  # so that `_wait` notices the end of the child
-        evidence = _end(child, _wait(receiver, registered, plan, stopped))
+        evidence = end_process(child, _wait(receiver, registered, plan, stopped))
         receiver.close()
     wall_end, end = _clocks(plan, measured=True)
     wall_s, duration_s = wall_end - wall, end - start
@@ -70,12 +70,12 @@ def run(
     return evidence, duration_s
 
 
-def _end(child, evidence: Evidence | None) -> Evidence:
+def end_process(child, evidence: Evidence | None, patience_s: float | None = None) -> Evidence:
     """End the process with all that it started, and add to the evidence how it ended."""
     child.kill()  # it may not yet have a group of its own
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.join(KILL_S)
+    child.join(patience_s or KILL_S)
     if child.is_alive():
         evidence = Stuck(**vars(evidence or Evidence()))
         words = f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
@@ -124,6 +124,11 @@ def _wait(receiver, registered: Registered, plan: Plan, stopped) -> Evidence | N
 def _measure(registered: Registered, plan: Plan, sender) -> None:
     os.setpgid(0, 0)  # the runner ends the whole process group
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fault_injection.send(sender, measured(registered, plan), plan)
+
+
+def measured(registered: Registered, plan: Plan) -> Evidence:
+    """The check's evidence, measured in this process."""
     try:
         fault_injection.before_measuring(plan)
         evidence = registered.measure(plan)
@@ -131,4 +136,4 @@ def _measure(registered: Registered, plan: Plan, sender) -> None:
         to_json(dataclasses.asdict(evidence), indent=None)
     except Exception as error:  # any error makes the check INCOMPLETE, with the error as reason
         evidence = Evidence(problems=[errors.problem_of(error)])
-    fault_injection.send(sender, evidence, plan)
+    return evidence

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gpuworker.judgement.report import Evidence
 
-LEVELS = ("quick", "full", "burn-in")
+LEVELS = ("quick", "full", "burn-in", "prolog")
 # Tags of the log, in the order in which the checks run: first what the others depend on.
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
@@ -114,7 +114,13 @@ class Spec:
     ranks: str = ""  # module in checks of what every rank runs; "": it is no check of ranks
     across_nodes: str = ""  # help of its flag of ddp-tests; "": only accept-node runs it
     takes_volumes: bool = False  # the flag takes folders to test
+    prolog: tuple[str, ...] = ()  # the numbers at this level; the others have all
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
+
+    def measures_at(self, level: str) -> dict[str, Measure]:
+        if level != "prolog":
+            return self.measures
+        return {name: self.measures[name] for name in self.prolog}
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,11 @@ class Registered:
     measure: Callable[[Plan], Evidence] | None
     measure_world: Callable[[object, Plan], Evidence] | None = None
     problems: Callable[[Evidence, Plan], None] | None = None
+
+    def at(self, level: str) -> Registered:
+        """With the numbers of this level only."""
+        measures = self.spec.measures_at(level)
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, measures=measures))
 
     def for_nodes(self, count: int) -> Registered:
         """With the limits of the fabric instead of those of the links within a node, if there are

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from gpuworker.accept import fault_injection, node_facts
 from gpuworker.accept.check_spec import LEVELS, Registered
 from gpuworker.accept.judge import at_level
 from gpuworker.accept.limits import RULES, key_and_number
+from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.option_types import positive, positive_int
 
 
@@ -23,13 +26,14 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
+    add("--device", choices=["cpu", "cuda"], help="cuda, or cpu for a rehearsal without GPUs")
     add("--gpus", type=int, default=0, help="GPUs that this node must show")
     add(
         "--level",
         choices=LEVELS,
         default="quick",
-        help="quick: a minute; full: ten; burn-in: --burn-in-seconds",
+        help="quick: a minute; full: ten; burn-in: --burn-in-seconds; prolog: 15 s before a run, "
+        "of the GPUs that NVIDIA_GPUS_VALIDATED names or NUM_GPUS_PER_NODE counts",
     )
     add(
         "--burn-in-seconds",
@@ -54,6 +58,8 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--processes", type=positive_int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=positive,
         help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
+    add("--accepted", type=Path, metavar="FILE",
+        help="prolog: compare with this report of the same GPUs' acceptance")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
     add("--run-id", default="1", help="a run that has a report is not repeated")
     add(
@@ -65,6 +71,11 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     if args.list:
         print("\n".join(listing(checks)))
         sys.exit(0)
+    if args.level == "prolog":
+        _of_environment(args)
+        if importlib.util.find_spec("torch") is None:  # no fault of the node
+            parser.error("this Python has no torch")
+    args.device = args.device or "cuda"
     if (args.device == "cuda") != (args.gpus > 0):
         parser.error("--gpus, the number of GPUs that this node must show, is for --device cuda")
     args.limits, args.expect = dict(args.limit), dict(args.expect)
@@ -89,8 +100,19 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     return args
 
 
+def _of_environment(args: argparse.Namespace) -> None:
+    """The GPUs that the environment of a run names or counts, where no option does."""
+    uuids, count = gpu_inventory.given(), os.environ.get("NUM_GPUS_PER_NODE", "")
+    if uuids:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+    elif args.device is None and count == "0":
+        args.device = "cpu"
+    if args.device != "cpu":
+        args.gpus = args.gpus or len(uuids) or (int(count) if count.isdecimal() else 0)
+
+
 def listing(checks: dict[str, Registered]) -> list[str]:
-    lines = ["CHECK            QUICK     FULL  BURN-IN  PROVES"]
+    lines = ["CHECK            QUICK     FULL  BURN-IN   PROLOG  PROVES"]
     for check in checks.values():
         times = "".join(f"{_seconds(check, level):>9}" for level in LEVELS)
         lines.append(f"{check.name:<13}{times}  {check.proves}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -43,7 +44,6 @@ from gpuworker.judgement.report import (
     World,
     WorldNode,
     not_done,
-    report_dict,
     write_json,
 )
 from gpuworker.runtime import process_group
@@ -113,7 +113,7 @@ def _judged(registered: Registered, report: Report, path: Path) -> str:
     (check,) = [each for each in judged.checks if each.name == registered.name]
     log_check(registered.spec.tag, check)
     with contextlib.suppress(OSError):  # `publish` reports it
-        write_json(path, report_dict(report) | judged.to_dict())
+        write_json(path, dataclasses.asdict(report) | judged.to_dict())
     return check.verdict
 
 

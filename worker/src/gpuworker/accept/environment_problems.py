@@ -60,6 +60,8 @@ IDLE_BYTES, IDLE_PERCENT = 1 << 30, 20
 # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
 MIN_SHM_BYTES = 1 << 30
 XID_RECENT_S = 2 * 3600
+FELL_OFF = 79  # Xid
+UNSEEN = "GPU "  # start of the name of a GPU that torch has no name for
 NOT_READABLE = "not readable"  # the fact "xids", if the kernel's log cannot be read
 
 
@@ -92,7 +94,9 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
 
 
 def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
-    """Compare the number of GPUs, and name the missing ones that the PCI bus shows."""
+    """Compare the number of GPUs, and name the missing ones that the driver, the PCI bus or an
+    Xid shows.
+    """
     facts = evidence.facts
     seen, expected = facts["gpus_seen"], facts["gpus_expected"]
     if 0 < len(gpus) < seen and plan.device == "cuda":
@@ -113,7 +117,27 @@ def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
         words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs"
     elif plan.device == "cuda" and seen == 0:
         verdict = INCOMPLETE  # a broken driver or a wrong pod, not proven of a GPU
-    evidence.add(verdict, kind, words, seen=seen, expected=expected, not_shown=hidden)
+    fell_off = [xid.bus_id for xid in _xids(facts) if xid.code == FELL_OFF]
+    unseen = (
+        {gpu.device for gpu in gpus if gpu.device.startswith(UNSEEN)}
+        or {_gpu_at(address, facts) for address in hidden}
+        or {name for each in fell_off if (name := _gpu_at(each, facts)).startswith(UNSEEN)}
+    )
+    parts = unseen if len(unseen) == expected - seen == 1 else ()
+    evidence.add(verdict, kind, words, *parts, seen=seen, expected=expected)
+
+
+def _gpu_at(address: str, facts: Mapping) -> str:
+    """The name of the GPU at a PCI address, which may lack the function, also of one that the
+    driver does not list.
+    """
+    listed = (gpu["device"] for gpu in facts["gpus"] if gpu["bus_id"].startswith(address))
+    on_bus = (f"{UNSEEN}{each}" for each in facts["pci_gpus"] if each.startswith(address))
+    return next(listed, next(on_bus, f"{UNSEEN}{address}"))
+
+
+def _xids(facts: Mapping) -> list[Xid]:
+    return [Xid(**each) for each in facts["xids"]] if facts["xids"] != NOT_READABLE else []
 
 
 def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
@@ -134,14 +158,15 @@ def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
 
 def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
     """Errors in the kernel's log, shared memory, the clock."""
-    for each in facts["xids"] if facts["xids"] != NOT_READABLE else ():
-        event = Xid(**each)
-        kind, hardware = xids.judged(event.code, event.kind == "SXid")
+    for event in _xids(facts):
+        of_switch = event.kind == "SXid"
+        kind, hardware = xids.judged(event.code, of_switch)
         if hardware:
             words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
             recent = event.age_s < XID_RECENT_S and not event.repaired
             verdict = FAIL if recent else WARN
-            evidence.add(verdict, kind, words, event.bus_id, code=event.code, pci=event.bus_id)
+            part = event.bus_id if of_switch else _gpu_at(event.bus_id, facts)
+            evidence.add(verdict, kind, words, part, code=event.code)
     shm = facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or facts.get("shm_needed")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
@@ -263,15 +288,15 @@ def _users(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(gpus: list[Gpu], evidence: Evidence) -> None:
-    """Warn of settings that differ between the GPUs of the node."""
+    """Warn of settings in which a GPU differs from most of the node, or the node without a most.
+
+    That ECC is off is a problem of its own."""
     fields = {
         "name": "model",
         "driver": "driver",
-        "ecc": "ECC",
         "sm_mhz_max": "highest clock",
         "pcie_gen_max": "PCIe generation",
         "pcie_width_max": "PCIe width",
-        "power_limit_w": "power limit",
         "persistence": "persistence mode",
         "vbios": "VBIOS",
         "inforom": "InfoROM",
@@ -287,6 +312,10 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
             groups = "; ".join(
                 f"{value} on {', '.join(devices)}" for value, devices in values.items()
             )
-            kind = "power-differs" if field == "power_limit_w" else "differ"
             text = f"the GPUs differ in {words}: {groups}"
-            evidence.warn(kind, text, setting=words, groups=list(values.values()))
+            most = max(values.values(), key=len)
+            few = [device for own in values.values() if own is not most for device in own]
+            for device in few if len(few) < len(most) else ():
+                evidence.warn("differ", f"{device}: {text}", device)
+            if len(few) >= len(most):
+                evidence.warn("differ", text)

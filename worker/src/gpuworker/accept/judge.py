@@ -111,6 +111,7 @@ def judge(
         known = {name: check.for_nodes(len(report.world.nodes)) for name, check in known.items()}
         _world(report, whole)
     else:
+        known = {name: check.at(asked.level) for name, check in known.items()}
         _node(report, asked, known, whole)
     received = received or datetime.datetime.now(datetime.timezone.utc)
     for problem in _clock_problems(report, received):
@@ -165,7 +166,7 @@ def _node(report: Report, asked: Requested, known: dict[str, Registered], whole:
         words = f"{seen} of {expected} GPUs seen, requested were {asked.gpus}"
         kind = "nodes-expected" if seen == expected else "gpus-missing"
         if not (named and kind == "gpus-missing"):
-            whole.incomplete(kind, words, seen=seen, expected=asked.gpus, not_shown=[])
+            whole.incomplete(kind, words, seen=seen, expected=asked.gpus)
     names = [evidence.name for evidence in report.checks]
     lacking = [name for name in asked.checks or at_level(asked.level, known) if name not in names]
     ended = any(e.has(INCOMPLETE, FAIL) for e in report.checks if e.name not in known)

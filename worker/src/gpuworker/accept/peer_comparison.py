@@ -64,7 +64,6 @@ def record(
         usual, label = statistics.median(times), report_name(str(device))
         if label:
             evidence.add_number(name, amount / usual, unit, label)
-            evidence.samples[f"{name} {label}"] = times
         long = statistics.fmean(times) if kind == "cuda" else sorted(times)[4 * len(times) // 5]
         kept[str(device)] = usual / long
     if kind == "cpu":

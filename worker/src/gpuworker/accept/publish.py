@@ -4,6 +4,7 @@ message.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import errno
 import os
@@ -17,7 +18,6 @@ from gpuworker.judgement.report import (
     Requested,
     describe,
     not_done,
-    report_dict,
     write_json,
 )
 from gpuworker.runtime.log import log, write_termination_message
@@ -50,7 +50,7 @@ def publish(report: Report, path: Path) -> tuple[str, bool]:
     judged, written = judge(report, report.requested), True
     try:
         fault_injection.before_writing(path, report.requested.inject)
-        write_json(path, report_dict(report) | judged.to_dict())
+        write_json(path, dataclasses.asdict(report) | judged.to_dict())
     except OSError as error:
         kind = "volume-full" if error.errno == errno.ENOSPC else "volume"
         report.checks.append(not_done("report", kind, f"{path} cannot be written: {error}"))

@@ -85,6 +85,8 @@ class XidWatch:
         self._process.join(KILL_S)
         found = Evidence(facts={"events": [list(event) for event in self.events]}, name="xids")
         for gpu, code in dict.fromkeys(self.events):
+            if not gpu_inventory.is_given(gpu):
+                continue
             kind, hardware = xids.judged(code)
             words = f"{gpu}: Xid {code} during the checks"
             found.add(FAIL if hardware else WARN, kind, words, gpu, code=code)

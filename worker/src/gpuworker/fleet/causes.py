@@ -26,7 +26,6 @@ class Cause:
     title: str
     where: str
     common: list[str]  # of its nodes, and not of all nodes
-    new: bool  # not in the earlier run; false without one
     suspects: list[int]  # places in the list of suspects
 
 
@@ -60,7 +59,7 @@ def _cause(
     return Cause(
         first.verdict, first.act, title_of(several), where,
         in_common(own, properties) if names else [],
-        all(each.new for each in several), row,
+        row,
     )  # fmt: skip
 
 

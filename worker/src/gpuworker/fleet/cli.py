@@ -3,7 +3,6 @@
 accept-report merge reports/ --expect-nodes 16               # files and folders of reports
 accept-report merge reports.jsonl --expect-nodes 16          # as the page saves them: /reports
 accept-report merge reports/ --html page.html --json fleet.json
-accept-report merge reports/ --baseline earlier.jsonl        # slower than in an earlier run?
 accept-report serve --run-id ID --expect-nodes 16            # the page, to which pods submit
 accept-report await URL                                      # exit with the verdict of the fleet
 accept-report submit report.json --to URL                    # from a pod that ends after its test
@@ -19,19 +18,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuworker.fleet import await_verdict, collector, expected, submit, world
-from gpuworker.fleet.earlier import NOTHING, Earlier, earlier_of
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.page import page
-from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import read
 from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
+from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError
 
-FORMATS: dict[str, Callable[[Fleet], str]] = {
-    "json": json_text, "prometheus": prometheus, "html": page,
-}  # fmt: skip
+FORMATS: dict[str, Callable[[Fleet], str]] = {"json": json_text, "html": page}
 MERGE_HELP = """Merge any number of reports into one fleet report.
 
 Without --device, every report must be of the device, GPUs, level and checks that most of them have.
@@ -51,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for module in (collector, submit, await_verdict, world):
         module.add_command(commands)
     args = parser.parse_args(arguments)
-    sys.exit(args.run(args))
+    try:
+        sys.exit(args.run(args))
+    except KeyFileError as error:
+        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
+        sys.exit(ExitCode.USAGE)
 
 
 def add_merge_command(commands: argparse._SubParsersAction) -> None:
@@ -64,7 +66,6 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
     expected.add_options(parser)
-    parser.add_argument("--baseline", metavar="PATH", help="reports of an earlier run")
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
     parser.set_defaults(run=run_merge)
@@ -73,8 +74,7 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
 def run_merge(args: argparse.Namespace) -> int:
     check_usage(args)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
-    earlier = baseline(args.baseline) if args.baseline else NOTHING
-    fleet = merge(sources, expected.from_args(args, sources), earlier)
+    fleet = merge(sources, expected.from_args(args, sources))
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: as the files
     try:
@@ -93,15 +93,6 @@ def run_merge(args: argparse.Namespace) -> int:
         )
         os._exit(2)  # without another try to write what is left of it
     return EXIT_CODES[fleet.verdict]
-
-
-def baseline(path: str) -> Earlier:
-    """What the reports of an earlier run show; exits with 2 if one is unreadable."""
-    sources = read(path)
-    if unreadable := [f"{source.name}: {source.error}" for source in sources if source.error]:
-        print(f"accept-report: {'; '.join(unreadable)}", file=sys.stderr)
-        sys.exit(2)
-    return earlier_of(merge(sources))
 
 
 def check_usage(args: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import ipaddress
 import json
@@ -29,7 +30,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from gpuworker.fleet.await_verdict import WAITING
-from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
@@ -43,13 +43,16 @@ from gpuworker.fleet.http_handler import (
     ReportHandler,
     ReportServer,
 )
+from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet.marks import ACTIONS, HOUR_S, Rules
+from gpuworker.fleet.node_actions import NodeActions
 from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
 from gpuworker.judgement.report import PASS, WARN
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
+from gpuworker.runtime.message_auth import NonceIssuer, load_key, matches
 from gpuworker.runtime.option_types import port, positive
 from gpuworker.runtime.plain_files import read_plain
 
@@ -60,13 +63,15 @@ RESOLVE_S = 60.0  # until the name of a new Service is known
 POST_S = 30.0  # that a report of a few megabytes may take
 
 HTML = "text/html; charset=utf-8"
+# asked for again and again
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
-    "/report.json": (json_text, "application/json"),
+    "/report.json": (functools.lru_cache(maxsize=1)(json_text), "application/json"),
     "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
 }
-KEPT = ("/report.json", "/metrics")  # texts that are asked for again and again
 REPORTS, WORLD = "/reports", "/world"
+# one at a time: a text of thousands of GPUs takes seconds and megabytes
+RENDERING = threading.Lock()
 
 
 class CollectorHandler(ReportHandler):
@@ -96,7 +101,9 @@ class CollectorHandler(ReportHandler):
 
     def get(self, path: str) -> Answer | None:
         if path in FORMATS:
-            return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
+            make, content_type = FORMATS[path]
+            with RENDERING:
+                return 200, make(self.store.fleet()), content_type
         if path == "/":
             return 200, SERVED, HTML
         if path == "/nonce":
@@ -141,7 +148,8 @@ class CollectorHandler(ReportHandler):
                 (source, *_) = from_text("the request", data)
                 if source.report is None:
                     return 400, f"{source.error}\n"
-                status, answer = self.store.add(source.report, found)
+                sender = self.client_address[0].removeprefix("::ffff:")  # of IPv4
+                status, answer = self.store.add(source.report, found, sender)
         finally:
             self.posts.release()
         return status, f"{answer}\n"
@@ -162,38 +170,17 @@ class CollectorHandler(ReportHandler):
             return self.nonces.accept(nonce)
 
 
-RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
-# one at a time: a text of thousands of GPUs takes seconds and megabytes
-RENDERING = threading.Lock()
-
-
-def rendered(fleet: Fleet, path: str) -> str:
-    """The result in the format of a path."""
-    with RENDERING:
-        known = RENDERED.get(path)
-        if known is None or known[0] is not fleet:
-            known = fleet, FORMATS[path][0](fleet)
-        if path in KEPT:
-            RENDERED[path] = known
-        return known[1]
-
-
 def run(args: argparse.Namespace) -> int:
+    if args.node_actions and not (args.list_pods and args.name):
+        args.error("--node-actions needs --list-pods and --name")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    key = load_key()
     try:
-        key = load_key()
-    except KeyFileError as error:
-        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
-        return ExitCode.USAGE
-    try:
-        before = NOTHING
         if args.service:
-            runs = args.report_dir.parent
             args.report_dir /= address_of(args.service)
-            before = last_of(runs, args.report_dir)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
-        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name)
+        store = ReportStore(args.report_dir, wanted, args.stay, args.name, args.patrol)
     except OSError as error:
         log(
             Tag.FATAL.value,
@@ -205,12 +192,15 @@ def run(args: argparse.Namespace) -> int:
         CollectorHandler.store, CollectorHandler.key = store, key
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
-        logged, pods = "", PodList(args.list_pods) if args.list_pods else None
+        logged, pods = "", PodList(args.list_pods, KubeApi()) if args.list_pods else None
+        rules = Rules(args.node_actions, args.name, args.hour)
+        actions = NodeActions(rules, args.dry_run, pods) if args.node_actions else None
         while True:
             fleet = look(store, pods)
+            if actions:
+                actions.act(store)
             line = summary(fleet)
             if line != logged:
-                remember(fleet, args.report_dir)
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
             time.sleep(args.interval)
@@ -264,6 +254,24 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "--list-pods",
         metavar="SELECTOR",
         help="labels of the pods to list, for nodes without a report",
+    )
+    parser.add_argument(
+        "--node-actions",
+        choices=ACTIONS,
+        help="mark nodes that failed in Kubernetes; needs --list-pods and --name",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be marked, and mark nothing"
+    )
+    parser.add_argument(
+        "--hour",
+        type=positive,
+        default=HOUR_S,
+        metavar="S",
+        help="for which the number of marks is limited, and between two passes (default: 3600)",
+    )
+    parser.add_argument(
+        "--patrol", action="store_true", help="nodes are tested again and again: the last counts"
     )
     parser.add_argument(
         "--stay", action="store_true", help="pods stay after their test: name those that are gone"

@@ -22,16 +22,11 @@ from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, WORST_FIRST
 OWN_SHARE = 0.9
 
 
-def slows(finding) -> bool:
-    return KINDS[finding.kind].explains.slow
+def _explains(what: str) -> Callable[[object], bool]:
+    return lambda finding: what in KINDS[finding.kind].explains
 
 
-def breaks(finding) -> bool:
-    return KINDS[finding.kind].explains.broken
-
-
-def spoils(finding) -> bool:
-    return KINDS[finding.kind].explains.wrong
+slows, breaks, spoils = map(_explains, ("slow", "broken", "wrong"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +67,8 @@ MISSING = Rule(
 STRAGGLERS = ("slowest_compute", "latest_arrival")
 # In this order: later ones may have earlier ones as their cause.
 RULES = (
-    Rule("it is one of those that torch does not see", _kinds("gpus-missing"), _kinds("gpu-lost"), (FAIL,)),
+    Rule("it is one of those that torch does not see", _kinds("gpus-missing"),
+         _kinds("gpu-lost", "gpus-missing"), (FAIL,)),
     Rule("collectives are as fast as the slowest GPU or link", _slow("collectives"), slows, as_bad=True,
          prefer="links"),
     Rule("gradients are exchanged at the speed of the slowest GPU or link", _slow("training", "weak_scaling"), slows,

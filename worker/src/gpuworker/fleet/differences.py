@@ -38,11 +38,13 @@ def differences(reports: list[Report]) -> tuple[list[Finding], list[str]]:
 
 
 def versions_of(report: Report) -> dict[str, str]:
-    """Versions of software, and of firmware of every part of the node; none that is not known."""
+    """Versions of software, of most GPUs and of all ports of the node; none that is not known."""
     found = {name: {str(report.facts.get(name) or "")} for name in FACTS}
     for name, (parts, field) in FIRMWARE.items():
-        versions = {(text(each, "kind"), text(each, field)) for each in report.listed(parts)}
-        found[name] = {f"{kind} {version}".strip() for kind, version in versions if version}
+        versions = Counter((text(e, "kind"), text(e, field)) for e in report.listed(parts))
+        # the node has found a GPU that differs from its others
+        known = dict(versions.most_common(1 if parts == "gpus" else None))
+        found[name] = {f"{kind} {version}".strip() for kind, version in known if version}
     joined = {name: ", ".join(sorted(versions))[:200] for name, versions in found.items()}
     return {name: value for name, value in joined.items() if value}
 

@@ -93,17 +93,6 @@ class Distribution:
         return {**plain, "devices": devices, "values": values, "outliers": outliers}
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A measure over message sizes on one node: (bytes, value) in ascending order of bytes."""
-
-    node: str
-    check: str
-    name: str
-    unit: str
-    points: list[tuple[float, float]]
-
-
 @dataclass(kw_only=True)
 class Tested:
     """What a report of checks shows."""
@@ -121,7 +110,7 @@ class Tested:
 @dataclass(kw_only=True)
 class Node(Tested):
     """One node: its report, and the verdict with everything that was found about it, also by other
-    nodes' reports, the fleet and the baseline.
+    nodes' reports and the fleet.
     """
 
     node: str
@@ -153,19 +142,19 @@ class Coverage:
     gpus_seen: int
 
 
-@dataclass
+@dataclass(eq=False)  # a result is itself: what is made of it is kept
 class Fleet:
     coverage: Coverage
     nodes: list[Node]
     worlds: list[World]
     findings: list[Finding]
     distributions: list[Distribution] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
     causes: list[Cause] = field(default_factory=list)  # the suspects by what they have
     racks: dict[str, list[str]] = field(default_factory=dict)  # all nodes, also without a report
-    fixed: list[str] = field(default_factory=list)  # suspects of the earlier run that are none now
+    # node -> its mark in Kubernetes, or why it has none (marks.py, node_actions.py)
+    marks: dict[str, str] = field(default_factory=dict)
     name: str = ""  # of the installation
     schema_version: int = FLEET_SCHEMA_VERSION
 

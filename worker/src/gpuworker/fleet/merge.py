@@ -1,5 +1,5 @@
-"""Merge reports into one fleet report: evidence, fingerprints, outliers, baseline, and the
-verdict of every node.
+"""Merge reports into one fleet report: evidence, fingerprints, outliers, and the verdict of
+every node.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
 from gpuworker.fleet.differences import SOFTWARE, differences, versions_of
 from gpuworker.fleet.duplicates import duplicates
-from gpuworker.fleet.earlier import NOTHING, Earlier, compare
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.fingerprint_vote import vote
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
-    Curve,
     Finding,
     Fleet,
     Node,
@@ -34,11 +32,7 @@ from gpuworker.fleet.suspects import suspects
 from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 
 
-def merge(
-    sources: Sequence[Source],
-    expected: Expected = ANYTHING,
-    earlier: Earlier = NOTHING,
-) -> Fleet:
+def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
     findings = [
         Finding(
@@ -73,10 +67,6 @@ def merge(
         findings += outliers.find_outliers(distribution, drifted)
     findings += mismatches + differ
     notes += differ_notes
-    if earlier.values is not None:
-        worse, note = compare(distributions, earlier.values)
-        findings += worse
-        notes.append(note)
     verdicts: dict[str, set[str]] = defaultdict(set)
     for finding in findings:
         verdicts[finding.node].add(finding.verdict)
@@ -85,12 +75,12 @@ def merge(
     findings.sort(key=_sort_key)
     notes += _notes(nodes, worlds, single) + _own_limits(reports, expected)
     ports = {report.node: ports_of(report) for report in node_reports}
-    parts = suspects(findings, nodes, ports, earlier.suspects)
+    parts = suspects(findings, nodes, ports)
     names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
     by_rack = racks(sorted(names - {""}, key=natural_sort_key))
     return Fleet(
-        coverage, nodes, worlds, findings, distributions, curves(reports), notes, parts,
-        causes(parts, nodes, by_rack), by_rack, earlier.fixed(nodes, parts),
+        coverage, nodes, worlds, findings, distributions, notes, parts,
+        causes(parts, nodes, by_rack), by_rack,
     )  # fmt: skip
 
 
@@ -153,20 +143,6 @@ def _tested(judged: Judged) -> dict[str, object]:
     }
 
 
-def curves(reports: list[Report]) -> list[Curve]:
-    """Measures over message sizes: facts["curves"] = {name: {"unit": …, "points": [[bytes,
-    value], …]}}.
-    """
-    found = []
-    for report in reports:
-        node = report.node if report.scope == NODE else world_name(report)
-        for check in report.checks:
-            for name, curve in check.facts.get("curves", {}).items():
-                points = sorted((float(size), float(value)) for size, value in curve["points"])
-                found.append(Curve(node, check.name, name, curve["unit"], points))
-    return found
-
-
 def _own_limits(reports: list[Report], expected: Expected) -> list[str]:
     """Limits that are not those of the table: who reads PASS must know them."""
     asked = [expected.requested] if expected.requested else [each.requested for each in reports]
@@ -183,13 +159,8 @@ def _notes(nodes: list[Node], worlds: list[World], single: int) -> list[str]:
         notes.append(
             "CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs"
         )
-    for what, values in (
-        ("runs", {node.run_id for node in nodes}),
-        ("levels", {node.level for node in nodes}),
-        ("devices", {each.device for each in tested}),
-    ):
-        if len(values) > 1:
-            notes.append(f"the reports are of different {what}: {', '.join(sorted(values))}")
+    if len(runs := {node.run_id for node in nodes}) > 1:
+        notes.append(f"the reports are of different runs: {', '.join(sorted(runs))}")
     for fault in sorted({fault for fault, _ in injected} - {""}):
         names = ", ".join(name for each, name in injected if each == fault)
         notes.append(

@@ -29,7 +29,7 @@ from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_s
 from gpuworker.fleet.inventory import gpu_models, model_of
 from gpuworker.judgement.report import FAIL, NODE, PASS, WARN
 
-WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median, or than an earlier run
+WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median
 SMALL = 5
 LEAST_Z = 3.5
 FALSE_ALARMS = 0.001  # expected per measure in a healthy fleet

@@ -54,11 +54,8 @@ class Part:
         return min(KINDS[finding.kind].danger for finding in self.findings)
 
 
-class Parts(defaultdict[str, Part]):
-    """Device, link, port or several of them -> its part; "" is the node itself."""
-
-    def __init__(self) -> None:
-        super().__init__(Part)
+# Device, link, port or several of them -> its part; "" is the node itself.
+Parts = defaultdict[str, Part]
 
 
 def _order(ranked: Ranked) -> tuple:

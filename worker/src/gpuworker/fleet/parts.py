@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuworker.fleet import consequences
 from gpuworker.fleet.consequences import Candidate, Rule
-from gpuworker.fleet.inventory import GpuIdentity, Port, name_of_lost
+from gpuworker.fleet.inventory import Port
 from gpuworker.fleet.part import (
     ARROW,
     BOTH_WAYS,
@@ -30,23 +30,14 @@ FABRIC = "GPU fabric"  # part of a node: what connects its GPUs
 # wrong collectives of more of a node's GPUs are the fabric's, not that of each receiver
 SHARE_OF_FABRIC = 0.5
 SHARE_OF_LINKS = 0.9  # bad links between more pairs of a node's GPUs are of no single GPU
-DIFFER = ("differ", "power-differs")
-FIRMWARE = ("VBIOS", "InfoROM")  # drift of a node, since one of its GPUs has it
 
 
-def parts_of(
-    findings: list, known: list[GpuIdentity], gpus: int, ports: Mapping[str, Port]
-) -> Parts:
-    """`known`: the GPUs that the report names; `gpus`: the number of those under test."""
-    parts, links = Parts(), defaultdict(list)
+def parts_of(findings: list, gpus: int, ports: Mapping[str, Port]) -> Parts:
+    """`gpus`: the number of those under test."""
+    parts, links = Parts(Part), defaultdict(list)
     candidates: dict[Rule, list[Candidate]] = defaultdict(list)
-    lost = name_of_lost(known, findings)
     for finding in findings:
-        device = (
-            finding.device
-            or _by_address(finding, known)
-            or (lost if finding.kind == "gpus-missing" else "")
-        )
+        device = finding.device
         if rule := consequences.rule_of(device, finding):
             candidates[rule].append(Candidate(device, finding))
         elif ARROW in device:
@@ -54,7 +45,6 @@ def parts_of(
         else:
             parts[device].findings.append(finding)
     _add_links(parts, links, gpus)
-    _to_odd_gpus(parts)
     consequences.assign(parts, candidates, gpus)
     # without a cause
     missing = {name: parts.pop(name).findings for name in list(parts) if ARROW in name}
@@ -63,12 +53,6 @@ def parts_of(
     _join_gpus(parts, gpus)
     _join_ports(parts, ports)
     return parts
-
-
-def _by_address(finding, known: list[GpuIdentity]) -> str:
-    """The GPU at the PCI address of an Xid, also one that torch does not see."""
-    address = str(finding.numbers.get("pci") or "-")
-    return next((gpu.device for gpu in known if gpu.pci.startswith(address)), "")
 
 
 def _add_links(parts: Parts, of_direction: Mapping[str, list], gpus: int) -> None:
@@ -116,38 +100,6 @@ def _join_fabric(parts: Parts, gpus: int) -> None:
     if gpus > 1 and len(collective) > SHARE_OF_FABRIC * gpus:
         for device in collective:
             parts[FABRIC].add(parts.pop(device))
-
-
-def _to_odd_gpus(parts: Parts) -> None:
-    """Give what the node has about a difference to the GPUs that have other values than most."""
-    of_node = parts[""].findings
-    odd = {
-        f.numbers["setting"]: _odd(f.numbers["groups"], set(parts))
-        for f in of_node
-        if f.kind in DIFFER and f.numbers.get("groups") and "setting" in f.numbers
-    }
-    for finding in list(of_node):
-        setting = finding.numbers.get("setting") if finding.kind in DIFFER else finding.measure
-        devices = odd.get(setting, []) if finding.kind in DIFFER or setting in FIRMWARE else []
-        for device in devices:
-            parts[device].findings.append(finding)
-        if devices:
-            of_node.remove(finding)
-    if not of_node:
-        del parts[""]
-
-
-def _odd(groups: list[list[str]], marked: set[str]) -> list[str]:
-    """Of groups with equal values: those that have findings of their own, else fewer than the
-    rest.
-    """
-    own = [group for group in groups if marked.issuperset(group)]
-    if not own or len(own) == len(groups):
-        most = max(groups, key=len)
-        own = [group for group in groups if group is not most]
-        if sum(map(len, own)) >= len(most):
-            return []
-    return [device for group in own for device in group]
 
 
 def _join_gpus(parts: Parts, gpus: int) -> None:

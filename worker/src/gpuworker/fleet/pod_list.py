@@ -1,27 +1,19 @@
 """Pods that test a node, as Kubernetes lists them: the nodes without a report, by name, and why
 they have none.
 
-The chart's value fleet.listPods permits it: the page's service account may then list the pods of
-its namespace.
+The chart's values fleet.listPods and nodeActions permit it: the page's service account may then
+list the pods of its namespace.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
-import ssl
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 from typing import NamedTuple
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+from gpuworker.fleet.kube_api import PROBLEMS, KubeApi
+
 PERIOD_S = 15
-TIMEOUT_S = 10
-PER_REQUEST = 100  # a pod has some 10 KB
 STARTING = ("PodInitializing", "ContainerCreating")
 IMAGE = (
     "ErrImagePull",
@@ -35,7 +27,7 @@ MOST_WORDS = 300
 
 class ListedPod(NamedTuple):
     """`node`: where it runs or is meant to run, "" if no node is chosen. `state`: why it has no
-    report yet.
+    report yet. `addresses`: none before it runs.
     """
 
     name: str
@@ -43,13 +35,14 @@ class ListedPod(NamedTuple):
     ended: bool
     kind: str  # of the finding that it has no report
     state: str
+    addresses: frozenset[str] = frozenset()
 
 
 class PodList:
     """Lists the pods with a label selector, at most once in PERIOD_S."""
 
-    def __init__(self, selector: str, account: Path = ACCOUNT) -> None:
-        self.selector, self.account = selector, account
+    def __init__(self, selector: str, api: KubeApi) -> None:
+        self.selector, self.api = selector, api
         self.listed: list[ListedPod] = []
         self.problem = ""  # why the last request failed
         self.at = -float(PERIOD_S)
@@ -58,19 +51,12 @@ class PodList:
         if time.monotonic() - self.at < PERIOD_S:
             return
         try:
-            self.listed, self.problem = [pod_of(item) for item in self._items()], ""
-        except (
-            OSError,
-            http.client.HTTPException,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ) as error:
-            self.listed, self.problem = (
-                [],
-                f"the pods cannot be listed: {type(error).__name__}: {error}",
-            )
+            path = f"/api/v1/namespaces/{self.api.namespace()}/pods"
+            items = self.api.items(path, labelSelector=self.selector)
+            self.listed, self.problem = [pod_of(item) for item in items], ""
+        except PROBLEMS as error:
+            words = f"the pods cannot be listed: {type(error).__name__}: {error}"
+            self.listed, self.problem = [], words
         self.at = time.monotonic()
 
     def without_report(
@@ -87,30 +73,6 @@ class PodList:
                 found[pod.name] = pod.node, pod.kind, pod.state
         return found
 
-    def _items(self) -> Iterator[dict]:
-        host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
-        host = f"[{host}]" if ":" in host else host
-        namespace, token = (
-            (self.account / name).read_text().strip() for name in ("namespace", "token")
-        )
-        context = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-        # Python 3.13 also demands extensions that authorities of clusters lack, and that kubectl
-        # does not ask for.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        query = {"labelSelector": self.selector, "limit": str(PER_REQUEST)}
-        while True:
-            url = f"https://{host}:{port}/api/v1/namespaces/{namespace}/pods?{urllib.parse.urlencode(query)}"
-            request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-            with opener.open(request, timeout=TIMEOUT_S) as response:
-                found = json.load(response)
-            yield from found["items"]
-            if not (more := found["metadata"].get("continue")):
-                return
-            query["continue"] = more
-
 
 def pod_of(item: dict) -> ListedPod:
     status = item.get("status", {})
@@ -118,7 +80,8 @@ def pod_of(item: dict) -> ListedPod:
     node = item["spec"].get("nodeName") or _wanted_node(item["spec"])
     ended = phase in ("Succeeded", "Failed")
     kind, state = _state(item)
-    return ListedPod(item["metadata"]["name"], node, ended, kind, state[:MOST_WORDS])
+    addresses = frozenset(each["ip"] for each in status.get("podIPs") or ())
+    return ListedPod(item["metadata"]["name"], node, ended, kind, state[:MOST_WORDS], addresses)
 
 
 def _state(item: dict) -> tuple[str, str]:

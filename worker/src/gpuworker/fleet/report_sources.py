@@ -91,9 +91,7 @@ def from_folder(folder: Path) -> list[Source]:
         others += [source.name for source in sources if source.error == NOT_A_REPORT]
         found += [source for source in sources if source.error != NOT_A_REPORT]
     if found and others:
-        names = ", ".join(others[:MOST_NAMED]) + f" and {len(others) - MOST_NAMED} more" * (
-            len(others) > MOST_NAMED
-        )
+        names = ", ".join(others[:MOST_NAMED]) + " …" * (len(others) > MOST_NAMED)
         found.append(Source(str(folder), notes=(f"{names}: skipped, {NOT_A_REPORT}",)))
     return found or [Source(str(folder), error="no report in this folder (*.json, *.jsonl)")]
 

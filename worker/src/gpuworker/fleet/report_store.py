@@ -15,7 +15,6 @@ from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge
 from gpuworker.fleet.check_findings import subject
-from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
@@ -26,14 +25,16 @@ from gpuworker.fleet.report_sources import (
     that_counts,
 )
 from gpuworker.fleet.world_plan import WorldPlan
-from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, report_dict, write_json
+from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log
 
 MOST_REPORTS = 4096  # if the number of nodes is not known
 # characters that are not ASCII take more here than in the message
 MOST_STORED_BYTES = 4 * MOST_REPORT_BYTES
 LONG_MERGE_S = 0.25  # of some hundred nodes; that of a thousand takes a second
 MERGES = 0.2  # of the time, while reports are expected
-FACTS = ("hash_group", "curves", "gpus", "ports")  # that a merge compares
+FACTS = ("hash_group", "gpus", "ports")  # that a merge compares
 LOST_S = 90.0  # without a word of its pod; submit.py sends one every CONFIRM_S
 SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
 
@@ -44,7 +45,7 @@ class ReportStore:
 
     `stay`: the pods stay after their test and confirm every few seconds that they are there. The
     report of one that does not is no PASS: its node may be gone, or the report may be of an earlier
-    installation.
+    installation. `patrol`: the last test of a node counts.
     """
 
     def __init__(
@@ -52,11 +53,11 @@ class ReportStore:
         folder: Path,
         expected: Expected,
         stay: bool = False,
-        earlier: Earlier = NOTHING,
         name: str = "",
+        patrol: bool = False,
     ) -> None:
-        self.folder, self.expected, self.stay = folder, expected, stay
-        self.earlier, self.name = earlier, name
+        self.folder, self.expected, self.stay, self.patrol = folder, expected, stay, patrol
+        self.name = name
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
         count = len(set(expected.names)) or expected.count
         self.count = count or 0
@@ -66,10 +67,11 @@ class ReportStore:
         # node, or subject of a world report -> its report that counts
         self.sources: dict[str, Source] = {}
         self.digests: dict[str, str] = {}  # digest of a report as it was sent -> node
+        self.senders: dict[str, str] = {}  # node -> address that sent its report, or the same again
+        self.shown: tuple[dict[str, str], list[str]] = {}, []  # marks of nodes, and alerts
         # node -> when its pod was heard of last, by the monotonic clock
         self.confirmed: dict[str, float] = {}
         self.last_seen: dict[str, str] = {}  # the same for people
-        self.damaged: list[Source] = []  # files of an earlier collector that are not reports
         # pods without a report -> node, kind and state
         self.unreported: dict[str, tuple[str, str, str]] = {}
         self.lost: tuple[str, ...] = ()  # nodes whose pod was not heard of for LOST_S
@@ -85,21 +87,21 @@ class ReportStore:
         return sorted(self.folder.glob("*.json"))
 
     def _load(self, path: Path) -> None:
-        """A file that an earlier collector wrote. A file that cannot be read costs its own row
-        only.
+        """A file that an earlier collector wrote. The report in one that cannot be read is missing,
+        until its pod sends it again.
         """
         for source in from_file(path, MOST_STORED_BYTES):
             if source.report is None:
-                self.damaged.append(source)
+                log(Tag.FLEET.value, damaged=source.name, why=source.error)
             elif source.report.run_id == self.expected.run_id and len(self.sources) < self.most:
                 when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
                 found = self._source(source.report, when)
                 self.sources[found.name] = found
                 self.last_seen[found.name] = when.isoformat(timespec="seconds")
 
-    def add(self, report: Report, digest: str = "") -> tuple[HTTPStatus, str]:
+    def add(self, report: Report, digest: str = "", sender: str = "") -> tuple[HTTPStatus, str]:
         """Take a report: on disk first, then in memory. `digest`: of the message that brought
-        it.
+        it; `sender`: where that came from.
         """
         if report.run_id != self.expected.run_id:
             ours = f"this collector has run {self.expected.run_id}"
@@ -112,18 +114,19 @@ class ReportStore:
                     HTTPStatus.INSUFFICIENT_STORAGE,
                     f"the collector has {self.most} reports, which is its limit",
                 )
-            of_same_index = bool(known) and _same_index(known.report, report)
+            of_same_index = bool(known) and (self.patrol or _same_index(known.report, report))
             replaces = of_same_index and known.report.pod != report.pod
             counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
                 try:
-                    write_json(self.path(source.name), without_samples(report), indent=None)
+                    write_json(self.path(source.name), dataclasses.asdict(report), indent=None)
                 except OSError as error:
                     return (
                         HTTPStatus.INSUFFICIENT_STORAGE,
                         f"the report cannot be stored: {error.strerror or error}",
                     )
-                self._mended(source.name)
+            if counts.judged == source.judged:
+                self.senders[source.name] = sender
             if counts != known:
                 self.sources[source.name] = counts
                 self._changed()
@@ -168,18 +171,18 @@ class ReportStore:
         compact = Judged(_compact(report), judged.checks)
         return Source(subject(report), compact.report, judged=compact)
 
-    def _mended(self, name: str) -> None:
-        """The file of this name is readable again: what was wrong with it no longer counts."""
-        rest = [source for source in self.damaged if source.name != str(self.path(name))]
-        if len(rest) < len(self.damaged):
-            self.damaged = rest
-            self._changed()
-
     def _changed(self) -> None:
         self.result, self.changes = None, self.changes + 1
 
     def path(self, name: str) -> Path:
         return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+
+    def show(self, marks: dict[str, str], alerts: list[str]) -> None:
+        """Show what became of the nodes."""
+        with self.lock:
+            if self.shown != (marks, alerts):
+                self.shown = marks, alerts
+                self._changed()
 
     def waiting(self) -> bool:
         """Whether reports are expected that would change the result."""
@@ -224,11 +227,13 @@ class ReportStore:
                 recent = time.monotonic() - self.merged_at < self.merge_cpu_s / MERGES
                 if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
                     return self.last
-                sources, change = [*self.sources.values(), *self.damaged], self.changes
+                sources, change = [*self.sources.values()], self.changes
+                marks, alerts = self.shown
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
-            merged = merge(sources, expected, earlier=self.earlier)
-            result = dataclasses.replace(merged, name=self.name)
+            merged = merge(sources, expected)
+            notes = [*alerts, *merged.notes]
+            result = dataclasses.replace(merged, name=self.name, marks=marks, notes=notes)
             with self.lock:
                 if change == self.changes:
                     self.result = result
@@ -243,15 +248,6 @@ class ReportStore:
 def _same_index(one: Report, other: Report) -> bool:
     """Whether two pods of a Job have the same index, so that one replaces the other."""
     return one.pod.rpartition("-")[0] == other.pod.rpartition("-")[0]
-
-
-def without_samples(report: Report) -> dict:
-    """Raw samples are for plots of one node, and thousands of GPUs have many."""
-    return report_dict(
-        dataclasses.replace(
-            report, checks=[dataclasses.replace(c, samples={}) for c in report.checks]
-        )
-    )
 
 
 def _compact(report: Report) -> Report:

@@ -10,6 +10,7 @@ accept the report in time, which then is the last line of the output.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import math
 import signal
@@ -21,10 +22,10 @@ from pathlib import Path
 from gpuworker.accept.judge import judge
 from gpuworker.fleet.client import ask
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, report_dict, to_json
-from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, to_json
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, load_key
+from gpuworker.runtime.message_auth import load_key
 from gpuworker.runtime.option_types import positive, url
 
 CONFIRM_S = 20
@@ -59,9 +60,6 @@ def run(args: argparse.Namespace) -> int:
         key, data = load_key(), args.report.read_bytes()
     except OSError as error:
         return _failed(f"{args.report}: {error.strerror}")
-    except KeyFileError as error:
-        _failed(str(error))
-        return ExitCode.USAGE
     (source, *_) = from_text(str(args.report), data)
     if source.report is None:
         return _failed(source.error)
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     node = source.report.node
     log(Tag.RESULT.value, node=node, verdict=verdict, submitted=not problem, to=args.to, **reason)
     if problem:
-        print(to_json(report_dict(source.report), None), flush=True)
+        print(to_json(dataclasses.asdict(source.report), None), flush=True)
     while args.stay:
         time.sleep(CONFIRM_S)
         if not problem and not confirmed(data, args.to):

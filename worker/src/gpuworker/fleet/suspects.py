@@ -5,10 +5,10 @@ do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuworker.fleet.inventory import GpuIdentity, Port, model_of, with_lost
+from gpuworker.fleet.inventory import GpuIdentity, Port, model_of
 from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
 from gpuworker.judgement.kinds import (
@@ -21,8 +21,6 @@ from gpuworker.judgement.kinds import (
     urgency,
 )
 from gpuworker.judgement.report import WORST_FIRST
-
-PartKind = tuple[str, str, str]  # node, device, kind of its finding
 
 
 @dataclass
@@ -44,7 +42,6 @@ class Suspect:
     kind: str  # of this finding
     check: str  # with the measure, of the first finding that a number shows; or both empty
     measure: str
-    new: bool  # not in the earlier run; false without one
 
     @property
     def part(self) -> str:
@@ -55,13 +52,11 @@ def suspects(
     findings: Iterable,
     nodes: Iterable,
     ports: Mapping[str, Mapping[str, Port]],
-    earlier: Collection[PartKind] | None = None,
 ) -> list[Suspect]:
     """All suspects, the worst first: by verdict, danger, urgency of the act, and number of
     findings.
 
-    What needs no act makes no suspect. `ports`: of each node. `earlier`: suspects of an earlier
-    run.
+    What needs no act makes no suspect. `ports`: of each node.
     """
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
     for finding in findings:
@@ -70,17 +65,11 @@ def suspects(
     found = []
     for name, several in by_node.items():
         node = reports.get(name)
-        gpus = with_lost(node.gpus if node else [], several)
+        gpus = node.gpus if node else []
         count = len(node.models) if node else 0
-        parts = (
-            parts_of(several, gpus, count, ports.get(name, {})).items()
-            if name
-            else _by_act(several)
-        )
+        parts = parts_of(several, count, ports.get(name, {})).items() if name else _by_act(several)
         found += [
-            _suspect(name, device, part, node, gpus, earlier)
-            for device, part in parts
-            if part.findings
+            _suspect(name, device, part, node, gpus) for device, part in parts if part.findings
         ]
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
     return [suspect for _, suspect in found]
@@ -100,7 +89,6 @@ def _suspect(
     part: Part,
     node,
     gpus: list[GpuIdentity],
-    earlier: Collection[PartKind] | None,
 ) -> tuple[tuple, Suspect]:
     found = part.ranked()
     rank = min(
@@ -118,7 +106,6 @@ def _suspect(
         WORST_FIRST[rank], name, device, node.pod if node else "", model, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
         own[0].kind, shown.check if shown else "", shown.measure if shown else "",
-        earlier is not None and (name, device, own[0].kind) not in earlier,
     )  # fmt: skip
     return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
 
@@ -136,7 +123,9 @@ def _consequences(part: Part) -> list[str]:
 
 
 def _identity(device: str, gpus: list[GpuIdentity]) -> GpuIdentity:
-    """Of a GPU, or of both ends of a link."""
+    """Of a GPU, or of both ends of a link. One that the driver does not list has its address."""
+    if device.startswith("GPU ") and ":" in device:
+        return GpuIdentity(device, pci=device.removeprefix("GPU "))
     found = [gpu for name in device.split(BOTH_WAYS) for gpu in gpus if gpu.device == name]
     values = ([getattr(gpu, field) for gpu in found] for field in ("uuid", "serial", "pci"))
     return GpuIdentity(device, *(", ".join(filter(None, each)) for each in values))

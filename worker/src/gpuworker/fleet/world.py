@@ -26,9 +26,9 @@ from gpuworker.fleet.client import ask
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.submit import send
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, WORLD_REPORT
-from gpuworker.runtime.contract import RENDEZVOUS_PORT, ExitCode, Tag
+from gpuworker.runtime.contract import RENDEZVOUS_PORT, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, load_key
+from gpuworker.runtime.message_auth import load_key
 from gpuworker.runtime.option_types import positive, positive_int, url
 
 # Seconds between two questions, by the last answer: a fleet may have thousands of pods.
@@ -56,11 +56,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        key = load_key()
-    except KeyFileError as error:
-        log(Tag.WORLD.value, state="failed", why=error)
-        return ExitCode.USAGE
+    key = load_key()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     end = math.inf if args.stay else time.monotonic() + args.timeout

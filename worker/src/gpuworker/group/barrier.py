@@ -34,14 +34,15 @@ async def wait_for_all(server: RankServer) -> None:
     joining = asyncio.create_task(
         run_leader(server) if server.host == leader(server) else run_follower(server, end)
     )
-    tasks = [joining, asyncio.create_task(rejoin(server)), asyncio.create_task(await_abort(server))]
+    others = rejoin(server), await_abort(server), await_end(server)
+    tasks = [joining, *map(asyncio.create_task, others)]
     try:
         done, _ = await asyncio.wait(
             tasks, timeout=end + 2 - start, return_when=asyncio.FIRST_COMPLETED
         )
         for each in done:
             each.result()
-        if not server.state.released:
+        if not server.state.released and not ended(server):
             raise JoinTimeoutError(await describe_missing(server))
     finally:
         for each in tasks:
@@ -114,6 +115,16 @@ async def await_abort(server: RankServer) -> None:
     while not server.missing:
         await server.next_change()
     raise JoinTimeoutError(server.missing)
+
+
+async def await_end(server: RankServer) -> None:
+    """Return when the group ends before all ranks have joined: the node of one is unfit."""
+    while not ended(server):
+        await server.next_change()
+
+
+def ended(server: RankServer) -> bool:
+    return bool(server.state.end_reason(server.host, server.plan))
 
 
 async def describe_missing(server: RankServer) -> str:

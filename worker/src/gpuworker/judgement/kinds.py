@@ -33,20 +33,9 @@ class Danger(IntEnum):
     UNKNOWN = 5
 
 
-class Explains(NamedTuple):
-    """Which consequences elsewhere on the node a kind may have."""
-
-    slow: bool = False  # what waits for it is slow
-    broken: bool = False  # checks could not run or lack numbers
-    wrong: bool = False  # wrong data spread to all ranks
-
-
-NOTHING, SLOWS, BREAKS, SPOILS = (
-    Explains(),
-    Explains(slow=True),
-    Explains(True, True),
-    Explains(wrong=True),
-)
+# What a kind may have as consequences elsewhere on the node: what waits for it is slow, checks could
+# not run or lack numbers, wrong data spread to all ranks.
+SLOWS, BREAKS, SPOILS = ("slow",), ("slow", "broken"), ("wrong",)
 
 
 class Kind(NamedTuple):
@@ -55,7 +44,7 @@ class Kind(NamedTuple):
     title: str
     act: Act | None
     danger: Danger = Danger.SETTING
-    explains: Explains = NOTHING
+    explains: tuple[str, ...] = ()
 
 
 NOT_A_PART = "The hardware is not known to be faulty."
@@ -206,7 +195,6 @@ KINDS = {
     "slow": Kind("slower than its peers", None, SLOW, SLOWS),
     "limit": Kind("beyond a limit", None, SLOW, SLOWS),
     "outlier": Kind("worse than the fleet", None, SLOW, SLOWS),
-    "baseline": Kind("worse than before", None, SLOW, SLOWS),
     "stall": Kind(
         "stalls",
         Act(
@@ -231,8 +219,7 @@ KINDS = {
         Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right."), SLOW
     ),
     # Settings.
-    "power-capped": Kind("its power is capped", POWER, SETTING, SLOWS),  # of one GPU
-    "power-differs": Kind("power limits differ", POWER, SETTING, SLOWS),
+    "power-capped": Kind("its power is capped", POWER, SETTING, SLOWS),
     "clocks-set": Kind("its clocks are set", CLOCKS, SETTING, SLOWS),
     "other-program": Kind("another program uses it", FREE_GPU, SETTING, SLOWS),
     "setting": Kind("a wrong setting", AS_OTHERS),
@@ -336,7 +323,7 @@ OTHERWISE = Act(
 )
 
 # what shows that a part is slow, and not why
-SLOWER = ("slow", "limit", "outlier", "baseline", "slow-rank")
+SLOWER = ("slow", "limit", "outlier", "slow-rank")
 # checks whose speed is a matter of clocks
 POWERED = ("compute", "memory", "training", "stragglers")
 # what is more of a reason than the slowness

@@ -185,47 +185,21 @@ def _one_of(where: str, value: object, allowed: typing.Collection) -> None:
         raise at(where, WrongError(value, f"one of {', '.join(map(repr, allowed))}"))
 
 
-# Numbers of a problem that programs read
-NUMBERS = {
-    "value": float, "seen": int, "expected": int, "not_shown": list[str], "setting": str,
-    "groups": list[list[str]],
-}  # fmt: skip
-
-
-@dataclasses.dataclass
-class Curve:
-    """Values by size in bytes, for plots."""
-
-    unit: str
-    points: list[tuple[float, float]]
-
-
-def _curve(found: Curve) -> None:
-    if not found.points or not all(size > 0 and value >= 0 for size, value in found.points):
-        raise WrongError(found.points, "points [bytes, value]")
-
-
 def _problem(found: Problem) -> None:
     _one_of(".verdict", found.verdict, (FAIL, INCOMPLETE, WARN))
     if found.kind not in KINDS:
         raise at(".kind", WrongError(f"is {found.kind:.80}, which this release does not know"))
-    for key in NUMBERS.keys() & found.numbers.keys():
-        value = found.numbers[key]
-        try:
-            _reader(NUMBERS[key])(value)
-            if value is None or (key == "groups" and not all(value)):
-                raise WrongError(value, "groups that are not empty" if value else "a number")
-        except WrongError as error:
-            raise at(f".numbers.{key}", error) from None
+    value = found.numbers.get("value", 0.0)  # the only one that a program reads
+    try:
+        if math.isnan(_number(value)):
+            raise WrongError(value, "a number")
+    except WrongError as error:
+        raise at(".numbers.value", error) from None
 
 
 def _evidence(found: Evidence) -> None:
     for name in (found.name, *found.hashes):
         _name(".name", name)
-    try:
-        _reader(dict[str, Curve])(found.facts.get("curves", {}))
-    except WrongError as error:
-        raise at(".facts.curves", error) from None
 
 
 def _measurement(found: Measurement) -> None:
@@ -256,5 +230,5 @@ def _report(found: Report) -> None:
 
 
 BEYOND: dict[type, Callable] = {
-    Curve: _curve, Problem: _problem, Evidence: _evidence, Measurement: _measurement, Report: _report,
+    Problem: _problem, Evidence: _evidence, Measurement: _measurement, Report: _report,
 }  # fmt: skip

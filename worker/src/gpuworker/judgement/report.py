@@ -7,7 +7,6 @@ It holds what was seen, and no verdict on it. It is written as a JSON file
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass, field
 from functools import partialmethod
@@ -23,7 +22,6 @@ EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 SCHEMA_VERSION = 5
 NODE, WORLD = "node", "world"  # scope of a report
 WORLD_REPORT = "report-world.json"
-MOST_SAMPLES = 200  # per name
 LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 
 
@@ -73,7 +71,6 @@ class Evidence:
     ceilings: dict[str, tuple[float, str]] = field(default_factory=dict)
     # fingerprint -> hex; group in facts["hash_group"]
     hashes: dict[str, str] = field(default_factory=dict)
-    samples: dict[str, list[float]] = field(default_factory=dict)  # raw samples for plots
     name: str = ""  # of the check
     duration_s: float = 0.0
 
@@ -152,14 +149,6 @@ class Report:
         found = [each.facts.get(what) for each in self.checks if each.name == "environment"]
         lists = [items for items in found if isinstance(items, list)]
         return [item for items in lists for item in items if isinstance(item, dict)]
-
-
-def report_dict(report: Report) -> dict:
-    """The report as JSON values. Samples are for plots: at most MOST_SAMPLES, evenly spread."""
-    for evidence in report.checks:
-        for name, all_ in evidence.samples.items():
-            evidence.samples[name] = all_[:: -(-len(all_) // MOST_SAMPLES) or 1]
-    return dataclasses.asdict(report)
 
 
 def describe(measurements: list[Measurement]) -> list[str]:

@@ -99,6 +99,8 @@ def parser() -> argparse.ArgumentParser:
     add("--interface", default="", help="network interface; empty: that of the route to node 0")
     add("--output-dir", default="", metavar="FOLDER", help="folder for flight records")
     add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
+    add("--node-test", choices=["off", "report", "gate"], default="off",
+        help="test this node; with gate the run starts only if all nodes pass (off)")  # fmt: skip
     add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
     add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
     add("program", nargs=argparse.REMAINDER, help="the program and its arguments")

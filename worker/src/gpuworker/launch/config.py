@@ -59,6 +59,7 @@ class LaunchConfig:
     program: tuple[str, ...]  # the command of a rank
     role: str
     progress_action: str
+    node_test: str
     max_restarts_in_place: int
     timeouts: dict[str, int]
     problem: Failure | None  # what is wrong with the configuration of this node
@@ -106,6 +107,7 @@ def read_config(
         interface=args.interface,
         output_dir=args.output_dir,
         progress_action=args.progress_action,
+        node_test=args.node_test,
         max_restarts_in_place=args.max_restarts_in_place,
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),

@@ -124,7 +124,7 @@ class Coordinator:
     def finish(self, verdict: Failure, now: float) -> None:
         """The first verdict is the verdict of every node."""
         if not self.ended:
-            ran_s = now - self.started_at
+            ran_s = now - (self.started_at or now)
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 
     def find_silent(self, now: float) -> None:

@@ -72,6 +72,8 @@ CAUSES = [
           "delete the pod that is left over"),
     Cause("node-unfit", ExitCode.NODES_DIFFER, "a node lacks what the run requests",
           "repair or exclude the node, or request less"),
+    Cause("node-test-failed", ExitCode.NODE_UNFIT, "the test of a node before the start has failed",
+          "do what the line names as act; keep pods off the node (kubectl cordon)"),
     Cause("interface-not-found", ExitCode.INTERFACE,
           "the network interface does not exist, or none leads to node 0",
           "leave the interface empty (it is taken from the route), "

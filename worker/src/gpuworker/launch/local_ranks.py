@@ -37,7 +37,7 @@ from gpuworker.runtime.log import log
 ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
 STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
-BUSY_SHARE = 0.05  # of one CPU, from which on a rank is at work
+BUSY_S = 0.05  # of CPU time since the last look, a second ago, from which on a rank is at work
 KILLED_S = 2.0  # from SIGKILL to the end of a process
 # Of a process that a signal stopped, and of a shell whose program it stopped.
 STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
@@ -56,7 +56,7 @@ class LocalRanks:
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
-        self.busy_at = self.measured_at = 0.0
+        self.busy_at = 0.0
         self.stepped = False
 
     # -- start and end
@@ -148,9 +148,9 @@ class LocalRanks:
         now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in self.ranks])
         grown = [new - old for old, new in zip(self.cpu, used, strict=False)]
         ending = any(rank.left_at and rank.code is None for rank in self.ranks)
-        if ending or max(grown, default=0) > BUSY_SHARE * (now - self.measured_at):
+        if ending or max(grown, default=0) > BUSY_S:
             self.busy_at = now
-        self.cpu, self.measured_at = used, now
+        self.cpu = used
         return max([self.busy_at, *(rank.output.activity_at for rank in self.ranks)])
 
     def failures(self) -> list[Failure]:

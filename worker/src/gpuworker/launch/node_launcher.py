@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 
-from gpuworker.launch import network, node_info
+from gpuworker.launch import network, node_info, node_test
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
@@ -99,6 +99,8 @@ class NodeLauncher:
             self.log_phase("interface", interface=interface, address=own_address)
             # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
             await asyncio.to_thread(node_info.complete, info, config, interface)
+            if config.node_test != "off" and not self.participant:  # no restart in place
+                await asyncio.to_thread(node_test.run, config.node_test)
             self.ranks = LocalRanks(config, self.output)
         except Exception as error:  # it goes to node 0, so that no other node waits for this one
             info.problem = self.problem(error)

@@ -162,7 +162,10 @@ def asked_for_restart(config: LaunchConfig, nodes: dict[int, Node]) -> Failure:
 
 
 def bounded(end: Failure, attempt: int, ran_s: float) -> Failure:
-    """The verdict; after many starts another one, which counts, if a node was lost soon."""
-    if end.cause != "node-lost" or attempt < RESTARTS_WITHOUT_PROGRESS or ran_s > LONG_RUN_S:
+    """The verdict; after many starts another one, which counts, if a node was lost soon or is
+    unfit.
+    """
+    few = attempt < RESTARTS_WITHOUT_PROGRESS or ran_s > LONG_RUN_S
+    if few or end.cause not in ("node-lost", "node-test-failed"):
         return end
     return Failure("restart-loop", f"{end.reason}, in start {attempt + 1} of this run")

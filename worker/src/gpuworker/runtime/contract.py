@@ -17,7 +17,7 @@ VERSION = "0.1.0"  # of the charts, the worker and jobgen
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 71 is a fault of the
+    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 72 is a fault of the
     launch or of a node, never an error of the user's program; 70 is a hang."""
 
     DONE = 0
@@ -31,6 +31,7 @@ class ExitCode(enum.IntEnum):
     RENDEZVOUS = 69
     HANG = 70
     NODE_LOST = 71
+    NODE_UNFIT = 72
     SAVED = 75
     STOPPED = 143
 
@@ -47,6 +48,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.RENDEZVOUS: "ranks waited for one that was still importing its modules",
     ExitCode.HANG: "the program hangs: a collective, its progress or its end took too long",
     ExitCode.NODE_LOST: "a node was lost during the run",
+    ExitCode.NODE_UNFIT: "the test of a node before the start has failed",
     ExitCode.SAVED: "stopped after the program saved; start it again",
     ExitCode.STOPPED: "stopped before the program saved",
 }

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -73,6 +74,7 @@ QUERIES = {
 }
 FLAGS = ("ecc", "pages_pending", "mig", "persistence")
 
+GIVEN = "NVIDIA_GPUS_VALIDATED"  # a variable of NVSentinel
 # more than any GPU has; the constant of an old pynvml is that of the GPUs of its time
 MOST_NVLINKS = 36
 # Members of NVML's union of values, by its type of value.
@@ -170,6 +172,15 @@ def nvml() -> Iterator[object | None]:
     finally:
         if library is not None:
             library.nvmlShutdown()
+
+
+def given() -> list[str]:
+    """UUIDs of the GPUs that this process may use, as others name them; empty: all that it sees."""
+    return re.findall(r"[^,\s]+", os.environ.get(GIVEN, ""))
+
+
+def is_given(uuid: str) -> bool:
+    return uuid in (given() or [uuid])
 
 
 def with_torch_names(gpus: list[Gpu], uuids: dict[str, str]) -> list[Gpu]:

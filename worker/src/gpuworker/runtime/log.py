@@ -23,7 +23,7 @@ def log(tag: str, **facts: object) -> None:
         or os.environ.get("NODE_NAME")
         or os.uname().nodename
     )
-    words = " ".join(f"{key}={_short(value)}" for key, value in facts.items())
+    words = pairs(facts)
     # One write, so that lines of processes that share an output do not mix.
     line = f"[{tag}] node={node} {words}".rstrip() + "\n"
     try:
@@ -32,6 +32,10 @@ def log(tag: str, **facts: object) -> None:
         encoding = sys.stdout.encoding
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
+
+
+def pairs(facts: dict[str, object]) -> str:
+    return " ".join(f"{key}={_short(value)}" for key, value in facts.items())
 
 
 def write_termination_message(text: str) -> None:

@@ -17,7 +17,7 @@ from gpuworker.runtime import gpu_inventory
 
 SPEC = Spec(
     tag="ENV",
-    seconds={"quick": 4, "full": 4, "burn-in": 4},
+    seconds={"quick": 4, "full": 4, "burn-in": 4, "prolog": 1},
     faults={
         "missing-gpu": "gpus-missing",
         "wrong-version": "setting",
@@ -79,11 +79,15 @@ def measure(plan: Plan) -> Evidence:
     if plan.device == "cuda":
         source, gpus = gpu_inventory.inventory()
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
+        gpus = [gpu for gpu in gpus if gpu_inventory.is_given(gpu.uuid)]
     if gpus:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY_GPU.get(plan.inject, {}))
     versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
     bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
     ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
+    if xids and gpu_inventory.given():
+        own = " ".join(gpu.bus_id for gpu in gpus)  # with the function of each device
+        xids = [each for each in xids if each.kind == "SXid" or each.bus_id in own]
     evidence = Evidence()
     evidence.facts = {
         **versions,

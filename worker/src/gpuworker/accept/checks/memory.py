@@ -20,7 +20,7 @@ from gpuworker.runtime import gpu_specs
 
 SPEC = Spec(
     tag="MEMORY",
-    seconds={"quick": 6, "full": 60, "burn-in": 600},
+    seconds={"quick": 6, "full": 60, "burn-in": 600, "prolog": 4},
     measures={
         "memory_copy": Measure(
             "GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"
@@ -32,6 +32,7 @@ SPEC = Spec(
             "GiB", "memory that retained all patterns", noise=math.inf, meaningful=(1, 1e3)
         ),  # not compared: judged by the memory of the GPU, see LEAST_TESTED
     },
+    prolog=("memory_copy",),
     faults={
         "slow-memory": "slow",
         "flipped-bit-memory": "wrong-memory",
@@ -54,8 +55,14 @@ def measure(plan: Plan) -> Evidence:
         return evidence
     start = time.monotonic()
     budget_s = plan.budget_s(REHEARSAL_S)
-    for name in ("memory_copy", "memory_triad"):
-        _bandwidth(name, devices, budget_s / 4, plan, evidence)
+    evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices}
+    evidence.facts["models"] = {str(device): fingerprint.model(device) for device in devices}
+    asked = SPEC.measures_at(plan.level)
+    names = [name for name in ("memory_copy", "memory_triad") if name in asked]
+    for name in names:
+        _bandwidth(name, devices, budget_s / 2 / len(names), plan, evidence)
+    if "memory_tested" not in asked:
+        return evidence
     flip = devices[-1] if plan.injected("flipped-bit-memory") else None
 
     def test(device) -> tuple[int, list[str]]:
@@ -70,8 +77,6 @@ def measure(plan: Plan) -> Evidence:
     for device, (size, _) in found.items():
         if label := peer_comparison.report_name(str(device)):
             evidence.add_number("memory_tested", size / 2**30, "GiB", label)
-    evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices}
-    evidence.facts["models"] = {str(device): fingerprint.model(device) for device in devices}
     return evidence
 
 

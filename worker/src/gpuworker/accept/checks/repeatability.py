@@ -23,12 +23,13 @@ from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
     tag="REPEAT",
-    seconds={"quick": 5, "full": 40, "burn-in": 600},
+    seconds={"quick": 5, "full": 40, "burn-in": 600, "prolog": 2},
     measures={  # a count, of which more than REPEATS proves nothing more
         "repeats": Measure(
             "repeats", "number of times that the sequence ran", noise=math.inf, meaningful=(2, 1e6)
         )
     },
+    prolog=("repeats",),
     fingerprints=("fp32", "integer"),
     faults={
         "flipped-bit-repeat": "wrong-bits",
@@ -39,7 +40,7 @@ SPEC = Spec(
 HASH = re.compile("[0-9a-f]{64}")
 # Rows and columns of the inputs: every multiprocessor of a GPU gets a tile of the product.
 SIZE = {"cuda": 4096, "cpu": 128}
-REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
+REPEATS = {"quick": 20, "full": 100, "burn-in": 100, "prolog": 5}
 
 
 def measure(plan: Plan) -> Evidence:

@@ -221,7 +221,6 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
             p99 = latencies[99 * (len(latencies) - 1) // 100]
             found.add_number("storage_read", rate, "MB/s", name)
             found.add_number("storage_read_p99", p99 * 1e3, "ms", name)
-            found.samples[f"{name}_read_s"] = latencies
         elif not faults:
             words = f"{name} ({path}): cannot be written and holds no file of 1 MiB to read"
             found.incomplete("volume", words, volume=name)

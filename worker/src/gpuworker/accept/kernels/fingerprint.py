@@ -19,13 +19,13 @@ from gpuworker.accept import host_info
 from gpuworker.accept.kernels import float8
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # one of cuBLAS's two reproducible settings
 Sequence = Callable[[], list[torch.Tensor]]
 
 
 def deterministic() -> None:
     """Select deterministic algorithms. Call it before the first use of CUDA in this process."""
-    # one of the two reproducible settings of cuBLAS
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    os.environ |= WORKSPACE
     # use_deterministic_algorithms would import half of torch
     torch.set_deterministic_debug_mode("error")
     torch.set_float32_matmul_precision("highest")

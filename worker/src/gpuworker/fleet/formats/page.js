@@ -4,16 +4,16 @@
 "use strict";
 
 const POLL_MS = 3000;
-const FEW = 3; // values that are text and no picture; findings that are shown at once
+const FEW = 3; // values that are text and no picture
 const MOST = 100; // parts in a row, rows of a table
-const IN_TICKET = 12; // findings
+const IN_TICKET = 6; // findings
 const NAMED = 4; // nodes in a line
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
 const MARKS = { FAIL: "✗", INCOMPLETE: "?", WARN: "!", PASS: "✓", SKIP: "–" };
 const SVG = ["svg", "line", "rect", "circle", "text", "svg:a"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
-const picked = new Set(); // rows that are picked
+const saved = byId("data"); // of a page from a file
 let fleet = null, version = null; // SHA-256 of the report
 
 const isKnown = (value) => value !== null && value !== undefined;
@@ -60,7 +60,6 @@ const measureLink = (check, name) =>
 const verdict = (name) => h(`span.v.${name}`, {}, `${MARKS[name]} ${name}`);
 const facts = (values) => h("dl", {}, Object.entries(values).filter(([, text]) => text)
   .map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
-const list = (texts) => h("ul", {}, texts.map((text) => h("li", {}, text)));
 const short = (value) =>
   (Math.abs(value) >= 100 ? value.toFixed(0) : String(+value.toPrecision(3)));
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
@@ -168,29 +167,16 @@ function ticket(cause) {
 }
 
 function causeRow(cause) {
-  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, what = cause.title;
-  const number = bar(cause);
+  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, number = bar(cause);
   const seen = [...cause.common, cause.where, !number && !group[1] && first.reasons[0]];
-  const rest = group[1] ? [] : first.reasons;
-  const row = h("details", { open: open.has(key) ? "" : null,
+  const row = h("details.cause", { open: open.has(key) ? "" : null,
     ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
   h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
-    h("span.what", {}, h("b", {}, what), cause.new && [" ", h("span.new", {}, "new")],
+    h("span.what", {}, h("b", {}, cause.title),
       h("span.dim", {}, seen.filter(Boolean).join(" · "))),
     h("span.number", {}, number)),
-  h("div.body", {}, h("p", {}, first.advice),
-    cause.common.length > 0 && h("p", {}, `In common: ${cause.common.join("; ")}`), parts(group),
-    list(rest.slice(0, FEW)), commands(group),
-    rest.length > FEW && h("details", {},
-      h("summary", {}, plural(rest.length - FEW, "more finding")), list(rest.slice(FEW))),
-    h("details", {}, h("summary", {}, "Text of a ticket"), copied(ticket(cause)))));
-  const box = h("input", { type: "checkbox", id: `${key}|box`,
-    "aria-label": `pick ${what}, ${cause.where}`, onchange() {
-      if (box.checked) picked.add(key); else picked.delete(key);
-      show();
-    } });
-  box.checked = picked.has(key);
-  return h("div.cause", {}, box, row);
+  h("div.body", {}, parts(group), commands(group), copied(ticket(cause), "Ticket:")));
+  return row;
 }
 
 function parts(group) {
@@ -203,32 +189,7 @@ function parts(group) {
     group[1] && each.reasons[0]]);
 }
 
-const COLUMNS = ["verdict", "act", "node", "device", "model", "uuid", "serial", "pci", "pod",
-  "advice"];
-const NUMBERS = ["name", "value", "unit", "median", "limit"];
-
-// A spreadsheet runs a cell that starts like a formula; an apostrophe makes it text.
-function csvOf(causes) {
-  const cell = (value) => {
-    const text = isKnown(value) ? String(value) : "";
-    const safe = typeof value !== "number" && /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
-    return `"${safe.replaceAll('"', '""')}"`;
-  };
-  const row = (each, number = {}) => [...COLUMNS.map((name) => each[name]),
-    ...NUMBERS.map((name) => number[name]), each.reasons.join("; ")];
-  const rows = causes.flatMap((cause) =>
-    suspectsOf(cause).map((each) => [cause.title, ...row(each, numberOf(each))]));
-  return [["cause", ...COLUMNS, ...NUMBERS, "reasons"], ...rows]
-    .map((row) => row.map(cell).join(",")).join("\r\n");
-}
-
-function download(name, text) {
-  const href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  h("a", { href, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(href), POLL_MS);
-}
-
-// Which causes are shown, and what to do with those that are picked, or else with all.
+// Which causes are shown, and one ticket for them.
 function tools(title, shown) {
   const count = {};
   for (const key of ["verdict", "act"]) {
@@ -239,21 +200,13 @@ function tools(title, shown) {
   h("option", { value: "" }, "all verdicts and acts"), Object.entries(count).map(([of, many]) =>
     h("option", { value: of }, `${MARKS[of] || ""} ${of} (${many})`)));
   choice.value = state().get("v") || "";
-  const own = fleet.causes.filter((cause) => picked.has(keyOf(cause)));
-  const used = own.length ? own : shown.causes, text = h("div", {});
-  const which = own.length ? `${own.length} picked` : "all shown";
-  const button = (id, name, onclick) =>
-    h("button", { type: "button", id, disabled: used.length ? null : "", onclick }, name);
-  return [h("div.tools", {}, h("h2", { id: "causes" }, title), choice,
-    button("ticket", `Copy ticket of ${which}`, () => {
-      text.replaceChildren(copied(used.map(ticket).join("\n\n")));
+  const text = h("div", {});
+  const button = h("button", { type: "button", id: "ticket",
+    disabled: shown.causes.length ? null : "", onclick() {
+      text.replaceChildren(copied(shown.causes.map(ticket).join("\n\n")));
       text.querySelector("button").click();
-    }),
-    button("csv", `CSV of ${which}`, () => download("suspects.csv", csvOf(used))),
-    own.length > 0 && button("clear", "Clear", () => {
-      picked.clear();
-      show();
-    })), text];
+    } }, "Copy ticket of all shown");
+  return [h("div.tools", {}, h("h2", { id: "causes" }, title), choice, button), text];
 }
 
 function coverage() {
@@ -282,7 +235,7 @@ const notes = () => fleet.notes.length > 0
   && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note)));
 
 function overview() {
-  const shown = filtered(), { suspects, causes } = fleet;
+  const shown = filtered(), { suspects, causes } = fleet, marked = Object.entries(fleet.marks);
   const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
   const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
     + `${shown.parts.length} of ${plural(suspects.length, "part")}, `
@@ -292,11 +245,11 @@ function overview() {
       causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
     progress(),
     notes(),
-    fleet.fixed.length > 0 && h("p", {}, `Fixed since the earlier run: ${some(fleet.fixed)}`),
     causes.length > 0 && [tools(shown.all ? "Causes, the worst first" : counts, shown),
       shown.causes.slice(0, MOST).map(causeRow), shown.causes.length > MOST
         && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`)]),
   map(shown.hit)),
+  marked.length > 0 && table(["Node", "Mark in Kubernetes"], marked),
   fleet.worlds.length > 0 && [h("h2", {}, "Checks across nodes"),
     table(["Verdict", "Ranks", "Checks"], fleet.worlds, (world) => [verdict(world.verdict), world.name,
       Object.entries(world.checks).map(([name, of]) => h("div", {}, verdict(of), ` ${name}`))])]];
@@ -368,18 +321,8 @@ function measureView(key) {
       return [card(d), h("p.dim", {}, d.limit === null ? "No limit."
         : `Limit ${short(d.limit)} ${d.unit}: ${d.limit_source}`),
       table(["Node", "Part", `Worst first, ${d.unit}`], sorted, ([node, device, value]) =>
-        [h("a", { href: toNode(node) }, node), device, h("td.n", {}, short(value))]),
-      curves(d, sorted.map(([node]) => node))];
+        [h("a", { href: toNode(node) }, node), device, h("td.n", {}, short(value))])];
     })];
-}
-
-// Over message sizes, of the nodes with the worst values.
-function curves(d, ranks) {
-  const isOf = (each) => each.check === d.check && d.name.startsWith(each.name);
-  const found = fleet.curves.filter(isOf);
-  found.sort((a, b) => ranks.indexOf(a.node) - ranks.indexOf(b.node));
-  return found.slice(0, NAMED).map((each) => table([`${each.name}, ${each.node}`, each.unit],
-    each.points, ([size, value]) => [`${size} bytes`, h("td.n", {}, short(value))]));
 }
 
 function nodeView(name) {
@@ -401,27 +344,8 @@ function nodeView(name) {
         (gpu) => [gpu.device, gpu.uuid, gpu.serial, gpu.pci])],
     node && facts({ Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
       "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts }),
-    node && !byId("data").textContent && hardware(name)];
-}
-
-// What the node's own report says of its parts; the collector has it, a saved page does not.
-function hardware(name) {
-  const href = `reports?${new URLSearchParams({ node: name })}`;
-  const place = h("div", {}, h("p", {}, h("a", { href }, "The report of this node")));
-  const said = (value) => (isKnown(value) && typeof value !== "string" ? JSON.stringify(value) : value);
-  const listed = (title, found) => {
-    if (!Array.isArray(found)) return found && [h("h2", {}, title), h("p", {}, said(found))];
-    const rows = [...new Set(found.flatMap(Object.keys))].map((key) =>
-      [key, ...found.map((item) => said(item[key]))]);
-    return rows.length > 0 && [h("h2", {}, title),
-      table(["", ...found.map((item, index) => item.device || item.name || String(index))], rows)];
-  };
-  fetch(href).then((answer) => answer.json()).then(({ checks }) => {
-    const { gpus, ports, xids } = checks.find((check) => check.name === "environment").facts;
-    place.append(...filled([listed("State of the GPUs before the tests", gpus),
-      listed("Network ports", ports), listed("Xids", xids)].flat()));
-  }).catch(() => place.append("The collector does not have it."));
-  return place;
+    node && !saved.textContent && h("p", {},
+      h("a", { href: `reports?${new URLSearchParams({ node: name })}` }, "The report of this node"))];
 }
 
 // Each number against the median of the fleet; what is a finding or beyond a limit is marked.
@@ -514,13 +438,6 @@ addEventListener("hashchange", () => {
   show();
   scrollTo(0, 0);
 });
-addEventListener("keydown", (event) => {
-  if (event.key === "/" && !event.target.closest("input, select")) {
-    event.preventDefault();
-    byId("q").focus();
-  }
-});
-const saved = byId("data");
 byId("files").hidden = Boolean(saved.textContent);
 if (saved.textContent) {
   fleet = JSON.parse(saved.textContent);

@@ -23,7 +23,6 @@ def table(fleet: Fleet) -> str:
         lines += [f"{cause.where}: {first.why}", f"  {first.advice}"]
         lines += [f"  in common: {'; '.join(cause.common)}"] * bool(cause.common)
     lines += [""] * bool(fleet.causes)
-    lines += [f"Fixed since the earlier run: {part}" for part in fleet.fixed]
     by_verdict = defaultdict(list)
     for node in fleet.nodes:
         by_verdict[node.verdict].append(node.node)
@@ -46,7 +45,7 @@ def table(fleet: Fleet) -> str:
 
 
 def _row(cause: Cause) -> list[str]:
-    return [cause.verdict, cause.act, cause.where, cause.title + " (new)" * cause.new]
+    return [cause.verdict, cause.act, cause.where, cause.title]
 
 
 def align_columns(rows: list[list[str]]) -> list[str]:

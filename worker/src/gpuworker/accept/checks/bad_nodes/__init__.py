@@ -1,6 +1,6 @@
 """No node and no link between two nodes is slow, broken or corrupts data: the bad-node search.
 
-Group tests of changing nodes find the bad ones in few rounds; plan.py explains the method.
+Every node exchanges data with every other one; plan.py explains the method.
 Across nodes, or between the GPUs of one node:
 ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
 """
@@ -15,7 +15,9 @@ SPEC = Spec(
     seconds={},  # not a check of accept-node
     across_nodes="find bad nodes and links by tests of changing groups",
     measures={
-        "pair_bandwidth": Measure("GB/s", "slowest exchange within the better groups", each="node")
+        "pair_bandwidth": Measure(
+            "GB/s", "an exchange of two nodes, the median of the better quarter", each="node"
+        )
     },
     faults={
         "slow-node": "bad-node",

@@ -1,4 +1,4 @@
-"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group test it.
+"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each pair test it.
 
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
   torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes
@@ -15,8 +15,8 @@ import datetime
 import json
 import time
 
-from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
-from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
+from gpuworker.accept.checks.bad_nodes.pair_test import TIMED_OUT, PairTest, outcome
+from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Pair, Seen
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime.log import log
@@ -37,13 +37,13 @@ def run(
     """The findings on rank 0; None on the others."""
     units, kind = units_of(context), context.device.type
     link = tuple(sorted((context.inject_rank + shift) % len(units) for shift in (0, 3)))
-    test = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
+    test = PairTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
     context.post("bad_nodes/name", context.label if context.nodes == 1 else context.node)
     if context.rank == 0:
         return _lead(test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps))
     number = 0
-    while groups := _round(context, number):
-        _take_part(test, groups, number)
+    while pairs := _round(context, number):
+        _take_part(test, pairs, number)
         number += 1
     return None
 
@@ -54,55 +54,55 @@ def units_of(context: RankContext) -> list[list[int]]:
     return [list(range(start, start + width)) for start in range(0, context.size, width)]
 
 
-def _round(context: RankContext, number: int) -> list[Group]:
+def _round(context: RankContext, number: int) -> list[Pair]:
     context.store.wait([f"bad_nodes/round/{number}"], LONG)
-    return [tuple(group) for group in json.loads(context.store.get(f"bad_nodes/round/{number}"))]
+    return [tuple(pair) for pair in json.loads(context.store.get(f"bad_nodes/round/{number}"))]
 
 
-def _take_part(test: GroupTest, groups: list[Group], number: int) -> None:
+def _take_part(test: PairTest, pairs: list[Pair], number: int) -> None:
     context = test.context
-    for group in groups:
-        if any(map(test.is_in, group)):
+    for pair in pairs:
+        if any(map(test.is_in, pair)):
             if context.injected("hung-node"):
                 context.store.wait(["bad_nodes/done"], LONG)
-            context.post(f"bad_nodes/{number}", test.run(group, number))
+            context.post(f"bad_nodes/{number}", test.run(pair, number))
 
 
-def _lead(test: GroupTest, search: BadNodeSearch) -> Evidence:
+def _lead(test: PairTest, search: BadNodeSearch) -> Evidence:
     context, lost, number = test.context, set(), 0
     tests = search.run()
-    groups = next(tests)
+    pairs = next(tests)
     with contextlib.suppress(StopIteration):
         while True:
-            seen: Seen = dict.fromkeys((g for g in groups if not lost.isdisjoint(g)), TIMED_OUT)
-            if present := [group for group in groups if lost.isdisjoint(group)]:
+            seen: Seen = dict.fromkeys((p for p in pairs if not lost.isdisjoint(p)), TIMED_OUT)
+            if present := [pair for pair in pairs if lost.isdisjoint(pair)]:
                 start = time.monotonic()
                 found, silent = _run_round(test, present, number)
                 seen, lost, number = seen | found, lost | silent, number + 1
                 bad, seconds = sum(map(search.is_bad, found.values())), time.monotonic() - start
-                log("DDP", search_round=number, groups=len(present), bad=bad, seconds=seconds)
-            groups = tests.send(seen)
+                log("DDP", search_round=number, pairs=len(present), bad=bad, seconds=seconds)
+            pairs = tests.send(seen)
     context.store.set(f"bad_nodes/round/{number}", "[]")
     context.store.set("bad_nodes/done", "yes")
     return _evidence(context, test.units, search.findings)
 
 
-def _run_round(test: GroupTest, groups: list[Group], number: int) -> tuple[Seen, set[int]]:
-    """What the groups' tests saw, and the nodes that posted nothing."""
+def _run_round(test: PairTest, pairs: list[Pair], number: int) -> tuple[Seen, set[int]]:
+    """What the tests of the pairs saw, and the nodes that posted nothing."""
     context, units, kind = test.context, test.units, test.context.device.type
-    context.store.set(f"bad_nodes/round/{number}", json.dumps(groups))
+    context.store.set(f"bad_nodes/round/{number}", json.dumps(pairs))
     deadline = time.monotonic() + 2 * test.timeout_s + POST_GRACE_S
-    _take_part(test, groups, number)
+    _take_part(test, pairs, number)
     seen, silent = {}, set()
-    for group in groups:
-        ranks = [rank for unit in group for rank in units[unit]]
+    for pair in pairs:
+        ranks = [rank for unit in pair for rank in units[unit]]
         posts = {rank: _post(context, f"bad_nodes/{number}/{rank}", deadline) for rank in ranks}
-        silent |= {u for u in group if any(posts[r] is None for r in units[u])}
-        seen |= outcome(group, units, posts, BYTES[kind] / 1e9, RESOLUTION_S[kind])
+        silent |= {u for u in pair if any(posts[r] is None for r in units[u])}
+        seen[pair] = outcome(posts.values(), BYTES[kind] / 1e9, RESOLUTION_S[kind])
     return seen, silent
 
 
-def _post(context: RankContext, key: str, deadline: float) -> list | None:
+def _post(context: RankContext, key: str, deadline: float) -> float | str | None:
     while not context.store.check([key]):
         if time.monotonic() > deadline:
             return None
@@ -131,8 +131,6 @@ def _evidence(context: RankContext, units: list[list[int]], findings: Findings) 
             where = " and ".join(shown[unit] for unit in group[:NAMED]) + more
             text = words.format(where) + why.replace("with node", f"with {what}")
             report(kind, text, *(parts[unit] for unit in group[:NAMED]))
-    for words in findings.unexplained:
-        found.warn("outlier", words)
     found.facts = {"units": what, "count": len(units), "reference_gbps": reference}
     if reference:
         found.add_number("pair_bandwidth", reference, "GB/s")

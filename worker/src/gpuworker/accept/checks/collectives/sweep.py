@@ -156,8 +156,7 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
                 points.append([bytes_, rate])
             rates[name] = rate
             found.add_number(measure, rate, "GB/s")
-            found.samples[f"{name}_{bytes_}_bytes_s"] = slowest
-            curves[measure] = {"unit": "GB/s", "points": points}
+            curves[measure] = points
     found.facts = {"ranks": size, "nodes": nodes, "curves": curves}
     models = tuple(result["model"] for result in results)
     nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}

@@ -5,15 +5,12 @@ Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --stragglers
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.judgement.report import FAIL, Evidence
+from gpuworker.accept.check_spec import Measure, Spec
 
 # Smallest excess over the median that counts: healthy GPUs of one model differ by 5 %
 # (stas00/ml-engineering), and 10 % is the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal
 # share cores: with other programs running, a healthy one took 1.8 times as long.
 FLOOR = {"cuda": 0.10, "cpu": 1.0}
-FEW = 5  # fewer values have no meaningful median absolute deviation
-MOST_FLOOR = 1.0  # whatever the deviation of the others
 LATE_S = {"cuda": 0.005, "cpu": 0.15}  # delay that the OS scheduler may cause
 SPEC = Spec(
     tag="DDP",
@@ -44,23 +41,3 @@ SPEC = Spec(
         "late-rank": "late-rank",
     },
 )
-
-
-def problems(evidence: Evidence, plan: Plan) -> None:
-    """Of numbers alone: which rank it is, the measuring knows."""
-    if evidence.has(FAIL):
-        return
-    number = {number.name: number.value for number in evidence.measurements}
-    slowest = 1 + (FLOOR[plan.device] if evidence.facts["ranks"] < FEW else MOST_FLOOR)
-    if (times := number.get("slowest_compute", 0)) > slowest:
-        words = f"one rank takes {times:.3g} times as long as the median"
-        evidence.fail("slow-rank", words, measure="slowest_compute")
-    late_ms = number.get("latest_arrival", 0) - 1e3 * evidence.facts["on_time_s"]
-    if late_ms > 1e3 * latest_s(plan.device, evidence.facts["compute_s"]):
-        words = f"one rank is late: the others wait {late_ms:.3g} ms for it in every round"
-        evidence.fail("late-rank", words, measure="latest_arrival")
-
-
-def latest_s(kind: str, usual_s: float) -> float:
-    """Seconds after the others at which a rank is late, whose work takes `usual_s`."""
-    return max(LATE_S[kind], FLOOR[kind] * usual_s)

@@ -136,7 +136,6 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     )
     step_s, alone_s = statistics.median(together), statistics.median(alone)
     found = Evidence(facts={"ranks": len(results)})
-    found.samples["step_s"] = together
     finite = all(math.isfinite(sum(result["losses"])) for result in results)
     for rank, result in enumerate(results):
         start, end = result["losses"]

@@ -1,0 +1,74 @@
+"""preflight.nodeTest on real pods: an unfit node ends the start of all, new pods do not count, a report blocks nobody.
+
+The nodes are CPUs, so the test is a rehearsal, in which a `sitecustomize` injects a fault.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.helpers.ddp_pods import assert_verdict, job_ended, node_pods, start, wait_for_ends
+from tests.helpers.group_pods import jobset_ends, output
+from tests.helpers.kube import Namespace, wait_until
+
+PATIENCE_S = 150  # torch is imported once more, on cores that many pods share
+INJECT = "import sys\nif '--level=prolog' in sys.argv: sys.argv += ['--inject', 'nan-product']"
+FAULT = f"mkdir -p /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'EOF'\n{INJECT}\nEOF\nexport PYTHONPATH=/tmp/fault"
+ON_NODE_1 = f'if [ "$NODE_RANK" = 1 ]; then\n{FAULT}\nfi'
+AT_FIRST = f'if [ "$NODE_RANK$GPU_CHARTS_ATTEMPTS_IGNORED" = 10 ]; then\n{FAULT}\nfi'
+AT_FIRST_IN_A_GROUP = """
+import os, sys
+if os.environ["NODE_RANK"] == "1" and os.environ["ATTEMPT"] == "0" and "accept-node" in sys.argv[0]:
+    sys.argv += ["--inject", "nan-product"]
+"""
+PROGRAM = "print('runs', flush=True)"
+LINE = "act=RMA kind=wrong-product"
+
+
+def begin(space: Namespace, mode: str, before: str) -> None:
+    patient = ("--set", f"timeouts.joinSeconds={PATIENCE_S}")
+    start(space, "--set", f"preflight.nodeTest={mode}", *patient, program=PROGRAM, before=before)
+
+
+def test_an_unfit_node_ends_all_and_new_pods_do_not_count(namespace: Namespace) -> None:
+    begin(namespace, "gate", AT_FIRST)
+    found = wait_for_ends(namespace, 0, 1, within_s=PATIENCE_S)
+    assert_verdict(found, 72, "node-test-failed", "node 1", LINE)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 2 * PATIENCE_S) == "Complete", "maxRestarts is 0"
+
+
+@pytest.mark.matrix
+def test_a_node_that_stays_unfit_fails_the_run_at_the_fourth_start(namespace: Namespace) -> None:
+    begin(namespace, "gate", ON_NODE_1)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 5 * PATIENCE_S) == "Failed"
+    messages = [
+        status["state"]["terminated"]["message"]
+        for pod in node_pods(namespace)
+        for status in pod["status"]["containerStatuses"]
+    ]
+    assert any("(restart-loop)" in message and LINE in message for message in messages), messages
+
+
+def test_a_report_blocks_nobody_and_is_in_the_pod(namespace: Namespace) -> None:
+    begin(namespace, "report", ON_NODE_1)
+    found = wait_for_ends(namespace, 0, 1, within_s=2 * PATIENCE_S)
+    assert (found[0].code, found[1].code) == (0, 0), found
+    assert found[0].message.startswith("PASS (CPU rehearsal)") and LINE in found[1].message.splitlines()[0], found
+
+
+def test_a_group_starts_again_on_new_pods(namespace: Namespace) -> None:
+    task = {
+        "numNodes": 2,
+        "launcher": "ddp-launch",
+        "run": "echo runs attempt=$ATTEMPT",
+        "env": {"PYTHONPATH": "/fault", "OMP_NUM_THREADS": "1"},
+        "fileMounts": [{"mountPath": "/fault/sitecustomize.py", "files": "fault", "subPath": "sitecustomize.py"}],
+    }
+    files = {"fault": {"sitecustomize.py": {"text": AT_FIRST_IN_A_GROUP}}}
+    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files}
+    namespace.install("grp", "job-group", values=json.dumps({**values, "preflight": {"nodeTest": "gate"}}))
+    assert jobset_ends(namespace) == "Completed", "maxRestarts is 0"
+    for host in ("t-0", "t-1"):
+        assert "\nruns attempt=1\n" in output(namespace, host)
