@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import yaml
 
@@ -46,7 +47,7 @@ def whole(name: str) -> dict:
     definitions = schema.setdefault("definitions", {})
     include(schema, definitions)
     add_kubernetes(schema, definitions)
-    return allow_null(schema)
+    return json.loads(json.dumps(allow_null(schema)), object_hook=with_end_of_text)
 
 
 def source(name: str) -> dict:
@@ -96,6 +97,13 @@ def with_property_names(part: dict) -> dict:
     """A pattern of keys in the form that jobgen reads, whose message names the key; Helm's would name another one."""
     for pattern, value in part.pop("patternProperties", {}).items():
         part |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
+    return part
+
+
+def with_end_of_text(part: dict) -> dict:
+    """A pattern in which $ matches only the end of the text for Python, too, which also accepts a line end after it."""
+    if isinstance(part.get("pattern"), str):
+        part["pattern"] = re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"$(?!\\n)", part["pattern"])
     return part
 
 

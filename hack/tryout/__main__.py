@@ -27,9 +27,11 @@ def entry() -> None:
         raise ToolError("Python 3.11 or newer is needed, as `python3` on the PATH")
     start = time.monotonic()
     print("The tools of the three charts on this machine, in about 2 minutes. Packages go to", ENVIRONMENT)
-    of_this = ENVIRONMENT / ("of-" + hashlib.sha256(str(REPO).encode()).hexdigest()[:12])
+    packages = [REPO / "worker", REPO / "generator"]
+    state = [str(REPO), *((each / "pyproject.toml").read_text() for each in packages)]
+    of_this = ENVIRONMENT / ("of-" + hashlib.sha256("\n".join(state).encode()).hexdigest()[:12])
     if not of_this.exists():
-        install("./worker ./generator", [], ["--editable", REPO / "worker", "--editable", REPO / "generator"])
+        install("./worker ./generator", [], [word for each in packages for word in ("--editable", each)])
         for other in ENVIRONMENT.glob("of-*"):  # the packages are links to one clone
             other.unlink()
         of_this.touch()

@@ -73,7 +73,8 @@ class GroupDocument:
 
     def read(self, value: object) -> None:
         """Set the fields of `value` that the schema accepts, and report the others."""
-        fields = schema.validate(not self.number, value, self.report)
+        part = schema.read()["else" if self.number else "then"]
+        fields = schema.validate(part, value, self.report)
         self.fields = fields if isinstance(fields, dict) else {}
 
 

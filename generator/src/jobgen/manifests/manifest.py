@@ -38,7 +38,7 @@ class Manifest(GroupDocument):
     def fits(self, definition: str, value: object, path: Path) -> bool:
         """Report what Kubernetes would refuse in a part of the object."""
         before = len(self.diagnostics)
-        schema.check(definition, value, self.report, path)
+        schema.validate(schema.read()["definitions"][definition], value, self.report, path)
         return len(self.diagnostics) == before
 
     def has(self, *path: str | int) -> bool:
