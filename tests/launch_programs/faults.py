@@ -258,8 +258,6 @@ PROGRAMS: dict[str, Fault] = {
         "in train"),
     "a regular expression that holds the lock": hang("import re\ndef parse():\n    re.match('(a+)+$', 'a' * 40 + 'b')\nif RANK:\n    parse()\ndist.all_reduce(ones)",
                                                      RANK_1),
-    "a lock of a file": hang("import fcntl\nfile = open(f'{out}/lock', 'w')\ndef lock():\n    fcntl.flock(file, fcntl.LOCK_EX)\n"
-                             "lock() if not RANK else None\ndist.barrier()\nif RANK:\n    lock()\ndist.all_reduce(ones)", "in lock"),
     "a slow save of rank 0": hang("def save_all():\n    time.sleep(600)\nif not RANK:\n    save_all()\ndist.barrier()", "rank 0 of node 0", "in save_all"),
     "training in a thread": hang("def load_shard():\n    time.sleep(600)\ndef train():\n    if RANK:\n        load_shard()\n    dist.all_reduce(ones)\n"
                                  "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1).submit(train).result()", "in load_shard"),

@@ -25,7 +25,7 @@ from gpuworker.fleet import submit
 from gpuworker.fleet.await_verdict import WAITING
 from gpuworker.judgement.report import Requested
 from tests.helpers.fleet_reports import complete_report
-from tests.helpers.processes import free_port
+from tests.helpers.processes import environment, free_port
 
 SLOW_NODE, SLOW_GPU = 7, 3
 
@@ -62,7 +62,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
 
     def send(moment: float, report: bytes) -> None:
         time.sleep(max(0.0, moment - time.monotonic()))
-        assert submit.send(report, address, 600) == ""
+        assert submit.send(report, address, 120) == ""
 
     asked = {"--expect-nodes": nodes, "--device": "cuda", "--gpus": gpus, "--level": "quick"}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(64) as pool:
@@ -70,7 +70,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         words = [str(word) for pair in options.items() for word in pair]
         command = [sys.executable, "-m", "gpuworker.fleet.cli", "serve", "--stay", *words]
         started = time.monotonic()
-        collector = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        collector = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
         try:
             pairs = sorted(zip(moments, simulated(nodes, gpus), strict=True), key=lambda pair: pair[0])
             sent = [pool.submit(send, *pair) for pair in pairs]
@@ -78,6 +78,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
                 each.result()
             last = time.monotonic()
             while WAITING in read(f"http://127.0.0.1:{port}/readyz"):
+                assert time.monotonic() < last + 120, "no verdict"
                 time.sleep(0.2)
             page = read(f"http://127.0.0.1:{port}/page.html")
             shown = time.monotonic() - last

@@ -32,6 +32,7 @@ def full_disk(folder):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_verdict_is_the_oracles(start, tmp_path, name):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the launcher would ignore it, too
     fault, run, out = PROGRAMS[name], Run(start, tmp_path, PROGRAMS[name].torch), tmp_path / "out"
     out.mkdir()
     program = run.script(HEAD + fault.text)

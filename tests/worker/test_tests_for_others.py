@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from gpuworker.fleet.marks import CONDITION, UNFIT
 from gpuworker.judgement.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
+from tests.helpers.processes import environment
 
 REPO = Path(__file__).resolve().parents[2]
 FILES = REPO / "gitops/nvsentinel"
@@ -43,10 +43,10 @@ def test_the_command_fails_where_nothing_could_be_tested(command: list[str], tmp
     program, *arguments = command
     assert program == "accept-node"
     arguments = [each.replace("/tmp/reports", str(tmp_path)) for each in arguments]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TERMINATION_LOG": str(tmp_path / "log")}
+    variables = environment(CUDA_VISIBLE_DEVICES="", TERMINATION_LOG=tmp_path / "log")
     done = subprocess.run(
         [sys.executable, "-m", "gpuworker.accept.accept_node", *arguments],
-        env=environment, capture_output=True, text=True, timeout=120,
+        env=variables, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     report = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == EXIT_CODES[report["verdict"]] and done.returncode in (1, 3), done.stderr
