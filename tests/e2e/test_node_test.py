@@ -17,7 +17,7 @@ PATIENCE_S = 150  # torch is imported once more, on cores that many pods share
 INJECT = "import sys\nif '--level=prolog' in sys.argv: sys.argv += ['--inject', 'nan-product']"
 FAULT = f"mkdir -p /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'EOF'\n{INJECT}\nEOF\nexport PYTHONPATH=/tmp/fault"
 ON_NODE_1 = f'if [ "$NODE_RANK" = 1 ]; then\n{FAULT}\nfi'
-AT_FIRST = f'if [ "$NODE_RANK$GPU_CHARTS_ATTEMPTS_IGNORED" = 10 ]; then\n{FAULT}\nfi'
+AT_FIRST = f'if [ "$NODE_RANK${{GPU_CHARTS_ATTEMPTS_IGNORED:-0}}" = 10 ]; then\n{FAULT}\nfi'
 AT_FIRST_IN_A_GROUP = """
 import os, sys
 if os.environ["NODE_RANK"] == "1" and os.environ["ATTEMPT"] == "0" and "accept-node" in sys.argv[0]:
