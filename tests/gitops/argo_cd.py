@@ -76,6 +76,7 @@ class ArgoCD:
         self.launch(
             "argocd-repo-server", self.binary, *common, "--address", "127.0.0.1", "--port", str(repo),
             "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--disable-tls", "--redis", address,
+            "--client-ca-path", "",  # its default is refused without TLS
         )  # fmt: skip
         serves = ("--repo-server", f"127.0.0.1:{repo}", "--repo-server-plaintext", "--redis", address)
         here = ("--namespace", NAMESPACE, "--kubeconfig", os.environ["KUBECONFIG"])
