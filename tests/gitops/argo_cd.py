@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,10 @@ class ArgoCD:
         tools = self.folder / "bin"
         tools.mkdir()
         (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
+        # The repo server runs it for each commit, signed or not.
+        sources = Path(go_tools.source("argocd", "github.com/argoproj/argo-cd/v3")["Dir"])
+        wrapper = shutil.copyfile(sources / "hack/git-verify-wrapper.sh", tools / "git-verify-wrapper.sh")
+        wrapper.chmod(0o755)
         install(tools, "jobgen")
         self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
         self.launch("argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin")
