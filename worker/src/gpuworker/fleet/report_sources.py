@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuworker.accept.judge import Judged, started
-from gpuworker.fleet.check_findings import subject
+from gpuworker.fleet.findings import subject
 from gpuworker.judgement.reading import LONGEST_NAME, NOT_A_REPORT, report_of
 from gpuworker.judgement.report import NODE, WORST_FIRST, Report, parsed
 from gpuworker.runtime.plain_files import read_plain

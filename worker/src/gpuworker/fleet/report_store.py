@@ -14,8 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge
-from gpuworker.fleet.check_findings import subject
 from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.findings import subject
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import (

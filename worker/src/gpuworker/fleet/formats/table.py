@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gpuworker.fleet.causes import Cause
 from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, describe_coverage
+from gpuworker.fleet.suspects import Cause
 
 MOST_NAMED = 8
 
