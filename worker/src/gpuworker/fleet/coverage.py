@@ -24,7 +24,7 @@ _finding = partial(Finding, INCOMPLETE, found_by="coverage")
 def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
     known = {*expected.names, *(node for node, *_ in expected.unreported.values() if node)}
     missing = sorted(known - {node.node for node in nodes}, key=natural_sort_key)
-    count, requested = len(set(expected.names)) or expected.count, expected.requested
+    count, requested = expected.nodes, expected.requested
     gpus = sum(node.gpus_expected for node in nodes)
     if count and requested:
         gpus = count * requested.gpus
