@@ -77,7 +77,7 @@ def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None
 def test_a_measurement_shows_the_worst_first(open_page: OpenPage) -> None:
     page = open_page("#measure=compute/gemm_bf16")
     expect(page.locator("tbody tr").first).to_contain_text("node-07")
-    page.locator("svg.histogram a").first.click()
+    page.locator(".card > a").first.click()
     expect(page.locator("main h1")).to_contain_text("node-07")
 
 

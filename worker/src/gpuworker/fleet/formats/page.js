@@ -8,7 +8,7 @@ const MOST = 100; // parts in a row, rows of a table
 const IN_TICKET = 6; // findings
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
 const MARKS = { FAIL: "✗", INCOMPLETE: "?", WARN: "!", PASS: "✓", SKIP: "–" };
-const SVG = ["svg", "line", "rect", "circle", "text", "svg:a"];
+const SVG = ["svg", "line", "rect", "circle"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
 const saved = byId("data"); // of a page from a file
@@ -19,8 +19,7 @@ const isKnown = (value) => value !== null && value !== undefined;
 // h("td.n", { title: "…" }, "text", node, …): false, null and "" are left out
 function h(what, attributes, ...children) {
   const [name, ...classes] = what.split(".");
-  const made = SVG.includes(name)
-    ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", ""))
+  const made = SVG.includes(name) ? document.createElementNS("http://www.w3.org/2000/svg", name)
     : document.createElement(name);
   if (classes.length) made.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes)) {
@@ -241,37 +240,32 @@ function map(only) {
       [h("a", { href: to({ q: of }) }, verdict(of), ` ${count(of)}`), " "])));
 }
 
-// Every value in one of 70 bins, some of them empty; those that are findings are links, too.
+// Every value in one of 70 bins, most of which may be empty, with the median and the limit.
 function histogram(d) {
-  const all = Object.values(d.values).flat().filter(isKnown);
+  const all = Object.values(d.values).flat().filter(isKnown), bins = new Array(70).fill(0);
   let [least, largest] = [Infinity, -Infinity]; // too many values for the arguments of a call
-  for (const value of d.limit === null ? all : [...all, d.limit]) {
+  for (const value of [...all, d.limit ?? d.median]) {
     least = Math.min(least, value);
     largest = Math.max(largest, value);
   }
   const x = (value) => 8 + (544 * (value - least)) / (largest - least || 1);
-  const bins = new Array(70).fill(0);
   for (const value of all) bins[Math.round(x(value) / 8)] += 1;
   const most = Math.max(...bins);
-  const mark = (value, name, y) => [
-    h(`line.${name}`, { x1: x(value), x2: x(value), y1: 12, y2: 64 }),
-    h("text", { x: x(value), y, "text-anchor": x(value) > 280 ? "end" : "start" },
-      `${name} ${short(value)}`)];
+  const mark = (name, at) => h(`line.${name}`, { x1: x(at), x2: x(at), y1: 2, y2: 54 });
   const label = `${d.name}: ${plural(all.length, "value")}, median ${short(d.median)} ${d.unit}`;
-  return h("svg.histogram", { viewBox: "0 0 560 80", role: "group", "aria-label": label },
+  return h("svg.histogram", { viewBox: "0 0 560 58", role: "img", "aria-label": label },
     bins.map((count, index) => count && h("rect", { x: 8 * index - 3, width: 6,
-      height: (46 * count) / most + 2, y: 62 - (46 * count) / most })),
-    h("line.axis", { x1: 4, x2: 556, y1: 64, y2: 64 }), mark(d.median, "median", 76),
-    d.limit !== null && mark(d.limit, "limit", 10),
-    d.outliers.slice(0, MOST).map(([node, device, of, value]) => h("svg:a",
-      { href: toNode(node), "aria-label": `${node} ${device}: ${short(value)} ${d.unit}` },
-      h(`circle.${of}`, { cx: x(value), cy: 56, r: 5 }))));
+      height: (46 * count) / most + 2, y: 52 - (46 * count) / most })),
+    h("line.axis", { x1: 4, x2: 556, y1: 54, y2: 54 }), mark("median", d.median),
+    d.limit !== null && mark("limit", d.limit));
 }
 
 function card(d) {
-  const said = filled([d.unit, d.check, d.model, d.level, d.meaning]).join(" · ");
-  return h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)), h("div.dim", {}, said),
-    histogram(d));
+  const of = d.outliers.map(([node]) => node), limit = d.limit !== null && `limit ${short(d.limit)}`;
+  const said = [`median ${short(d.median)} ${d.unit}`, limit, d.check, d.model, d.level, d.meaning];
+  return h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)),
+    h("div.dim", {}, filled(said).join(" · ")), histogram(d),
+    [...new Set(of)].slice(0, MOST).map((name) => [h("a", { href: toNode(name) }, name), " "]));
 }
 
 const back = () => h("p", {}, h("a", { href: to({ node: null, measure: null }) }, "‹ all nodes"));
