@@ -265,7 +265,7 @@ def test_a_report_that_cannot_be_stored_is_not_acknowledged(served, monkeypatch)
 
 def test_a_merge_that_takes_long_is_not_repeated_at_once_while_reports_are_expected(served) -> None:
     url, store = served
-    store.count, before = 4, store.fleet()
+    store.expected, before = Expected(4, run_id="1"), store.fleet()
     store.merge_cpu_s = 1e6
     assert post(url, complete_report("n2")) == 200
     assert store.fleet() is before

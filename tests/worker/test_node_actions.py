@@ -19,10 +19,9 @@ import pytest
 from gpuworker.fleet import cli, collector, marks
 from gpuworker.fleet.client import ask, send
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet.kubernetes import KubeApi, PodList
 from gpuworker.fleet.marks import HOLD, Rules
 from gpuworker.fleet.node_actions import UNVERIFIED, NodeActions
-from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, WARN
 from tests.helpers.fleet_reports import broken_report, complete_report, problem, source, with_problems, world_check

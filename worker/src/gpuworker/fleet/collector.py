@@ -33,10 +33,9 @@ from gpuworker.fleet.http_handler import (
     ReportHandler,
     ReportServer,
 )
-from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet.kubernetes import KubeApi, PodList
 from gpuworker.fleet.marks import ACTIONS, Rules
 from gpuworker.fleet.node_actions import NodeActions
-from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
 from gpuworker.judgement.report import PASS, WARN
