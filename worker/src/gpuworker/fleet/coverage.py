@@ -16,7 +16,7 @@ from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
 
 MOST_NAMED = 3
 MOST_COPIES = 2  # nodes with one serial
-POD, SERIAL = "its pod ", "serial "
+POD, NAME, SERIAL = "its pod ", "its name ", "serial "
 
 _finding = partial(Finding, INCOMPLETE, found_by="coverage")
 
@@ -47,12 +47,19 @@ def not_covered(
         words = "no report of the checks across nodes, for which at least two nodes must pass"
         found.append(_finding("no-world", words))
     reported = {node.node for node in nodes}
-    for world in worlds:  # what they show is of other hardware
+    for world in worlds:
         others = [name for name in world.nodes if name not in reported]
-        if others and world.verdict in (PASS, WARN):
+        if others and (world.verdict in (PASS, WARN) or is_foreign(world.nodes, reported)):
             words = f"{world.name}: {', '.join(others[:MOST_NAMED])} did not report"
             found.append(_finding("foreign", words))
     return [*found, *_copies(nodes)]
+
+
+def is_foreign(world: Collection[str], reported: Collection[str]) -> bool:
+    """Whether the nodes of a world are others than those of the fleet: what it shows does not
+    count.
+    """
+    return bool(reported) and set(world).isdisjoint(reported)
 
 
 def _missing(
@@ -93,6 +100,9 @@ def _copies(nodes: Sequence[Node]) -> Iterator[Finding]:
     claims: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for node in nodes:
         claims[POD, node.pod].append((node.node, ""))
+        # of Kubernetes, whatever somebody has typed
+        name = "".join(sign for sign in node.node.lower() if sign.isprintable() and sign != " ")
+        claims[NAME, name].append((node.node, ""))
         for gpu in node.gpus:
             claims["", gpu.uuid.strip().lower()].append((node.node, gpu.device))
         # one board may have several GPUs

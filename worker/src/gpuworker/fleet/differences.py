@@ -28,15 +28,20 @@ Places = dict[tuple[str, str], str]  # node and device -> fingerprint
 
 def differences(reports: list[Report]) -> tuple[list[Finding], list[str]]:
     """Nodes that differ from most nodes with the same GPUs, and notes where there is no most."""
-    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
-    for report in reports:
-        groups[tuple(gpu_models(report))].append(report)
     findings, notes = power_limits(reports), []
-    for members in groups.values():
+    for members in alike(reports):
         versions, without_majority = version_drift(members)
         findings += versions + port_differences(members) + nvlink_domains(members)
         notes += without_majority
     return findings, notes
+
+
+def alike(reports: list[Report]) -> Collection[list[Report]]:
+    """Those of nodes with the same GPUs."""
+    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
+    for report in reports:
+        groups[tuple(gpu_models(report))].append(report)
+    return groups.values()
 
 
 def versions_of(report: Report) -> dict[str, str]:
@@ -72,15 +77,10 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
 
 def port_differences(reports: list[Report]) -> list[Finding]:
     """Ports that are down, slower or missing where most nodes have them."""
-    nodes, found = {report.node: ports_of(report) for report in reports}, []
-    for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
-        states = {node: _state(ports.get(name)) for node, ports in nodes.items()}
-        (kind, rate), count = Counter(states.values()).most_common(1)[0]
-        if len(nodes) < FEWEST or not rate or 2 * count <= len(nodes):
-            continue
-        same = f"{count} of {len(nodes)} nodes with the same GPUs have it at {rate:g} Gb/s"
-        for node, (own_kind, own_rate) in states.items():
-            if name not in nodes[node]:
+    found = []
+    for name, states, (kind, rate), same in _usual_ports(reports):
+        for node, (own_kind, own_rate) in states.items() if rate else ():
+            if not own_kind:
                 verdict, what, words = WARN, "port-missing", "is missing"
             elif own_kind == kind and own_rate < rate:
                 slow = f"runs at {own_rate:g} Gb/s"
@@ -88,9 +88,33 @@ def port_differences(reports: list[Report]) -> list[Finding]:
                 verdict = FAIL
             else:
                 continue
-            reason = f"this network port {words}; {same}"
+            reason = f"this network port {words}; {same} have it at {rate:g} Gb/s"
             found.append(Finding(verdict, what, reason, node, name, found_by="fleet"))
     return found
+
+
+def ports_alike(reports: list[Report]) -> dict[tuple[str, str], str]:
+    """Node and port that is down or slow there as on most nodes with the same GPUs -> on which."""
+    return {
+        (node, name): same
+        for members in alike(reports)
+        for name, states, usual, same in _usual_ports(members)
+        for node, state in states.items()
+        if state == usual
+    }
+
+
+def _usual_ports(
+    reports: list[Report],
+) -> Iterator[tuple[str, dict[str, tuple[str, float]], tuple[str, float], str]]:
+    """Name of a port, its state on each node, that on most nodes, and on how many."""
+    listing = [each for each in reports if any("ports" in check.facts for check in each.checks)]
+    nodes = {report.node: ports_of(report) for report in listing}
+    for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
+        states = {node: _state(ports.get(name)) for node, ports in nodes.items()}
+        usual, count = Counter(states.values()).most_common(1)[0]
+        if len(nodes) >= FEWEST and 2 * count > len(nodes):
+            yield name, states, usual, f"{count} of {len(nodes)} nodes with the same GPUs"
 
 
 def _state(port: Port | None) -> tuple[str, float]:

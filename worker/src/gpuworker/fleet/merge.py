@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet import outliers
-from gpuworker.fleet.coverage import coverage_of, not_covered
-from gpuworker.fleet.differences import SOFTWARE, differences, versions_of, vote
+from gpuworker.fleet.coverage import coverage_of, is_foreign, not_covered
+from gpuworker.fleet.differences import SOFTWARE, differences, ports_alike, versions_of, vote
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.findings import (
     Finding,
@@ -32,7 +32,7 @@ from gpuworker.fleet.fleet_report import (
 )
 from gpuworker.fleet.report_sources import Source, that_counts
 from gpuworker.fleet.suspects import causes, racks_of, suspects
-from gpuworker.judgement.report import INCOMPLETE, NODE, Report
+from gpuworker.judgement.report import INCOMPLETE, NODE, WARN, Report
 
 
 def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
@@ -48,11 +48,15 @@ def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
             damaged = Finding(INCOMPLETE, "damaged-report", words, source.node, "", "", "coverage")
             findings.append(damaged)
     counted, ignored = _one_per_subject(readable, expected)
-    findings += [finding for each in counted for finding in findings_of(each)]
-    of_nodes = [each for each in counted if each.report.scope == NODE]
-    reports = [each.report for each in of_nodes]
+    reports = [each.report for each in counted if each.report.scope == NODE]
+    shared = ports_alike(reports)
+    of_nodes = [_with_shared(each, shared) for each in counted if each.report.scope == NODE]
     nodes = [_node(each, expected) for each in of_nodes]
-    worlds = [_world(each) for each in counted if each.report.scope != NODE]
+    names = {node.node for node in nodes}
+    of_worlds = [each for each in counted if each.report.scope != NODE]
+    ours = [each for each in of_worlds if not is_foreign(_nodes_of(each.report), names)]
+    findings += [finding for each in [*of_nodes, *ours] for finding in findings_of(each)]
+    worlds = [_world(each) for each in of_worlds]
     coverage = coverage_of(nodes, expected)
     findings += not_covered(coverage, nodes, worlds, expected, {source.node for source in sources})
     mismatches, single = vote(each.report for each in of_nodes if each.comparable)
@@ -71,7 +75,7 @@ def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
     notes = [*ignored, *notes, *without_majority, *_notes(nodes, worlds, single)]
     notes += _own_limits([each.report for each in counted], expected)
     parts = suspects(findings, nodes, {report.node: ports_of(report) for report in reports})
-    names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
+    names |= {*coverage.missing, *(each.node for each in parts)}
     racks = racks_of(sorted(names - {""}, key=natural_sort_key))
     rows = causes(parts, nodes, racks)
     return Fleet(coverage, nodes, worlds, findings, distributions, notes, parts, rows, racks)
@@ -116,10 +120,33 @@ def _node(judged: Judged, expected: Expected) -> Node:
     )
 
 
+def _with_shared(judged: Judged, shared: Mapping[tuple[str, str], str]) -> Judged:
+    """What a node finds of a port is no fault of the node if most nodes have the same."""
+    checks = []
+    for check in judged.checks:
+        problems = []
+        for each in check.problems:
+            same = shared.get((judged.report.node, "".join(each.parts)))
+            if same and each.kind in ("port-down", "port-slow"):
+                words = f"{each.reason}; so on {same}"
+                each = dataclasses.replace(each, verdict=WARN, kind="port-alike", reason=words)
+            problems.append(each)
+        if problems != check.problems:
+            verdict = worst_verdict(each.verdict for each in problems)
+            reason = "; ".join(each.reason for each in problems)
+            check = dataclasses.replace(check, verdict=verdict, reason=reason, problems=problems)
+        checks.append(check)
+    return dataclasses.replace(judged, checks=checks)
+
+
+def _nodes_of(report: Report) -> list[str]:
+    return [each.node for each in report.world.nodes]
+
+
 def _world(judged: Judged) -> World:
-    world = judged.report.world
-    nodes = [each.node for each in world.nodes]
-    return World(**_tested(judged), name=world_name(judged.report), nodes=nodes, ranks=world.size)
+    report, name = judged.report, world_name(judged.report)
+    nodes, ranks = _nodes_of(report), report.world.size
+    return World(**_tested(judged), name=name, nodes=nodes, ranks=ranks)
 
 
 def _tested(judged: Judged) -> dict[str, object]:
