@@ -1,5 +1,5 @@
-"""Differences between nodes with the same GPUs, whatever their checks found: fingerprints, versions,
-network ports, NVLink domains, power limits.
+"""Differences between nodes with the same GPUs, whatever their checks found: versions, network
+ports, NVLink domains, power limits, fingerprints.
 """
 
 from __future__ import annotations

@@ -100,18 +100,22 @@ class ReportHandler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(encoded).hexdigest()}"'
         if status == 200 and self.headers.get("If-None-Match") == tag:
             status, encoded = 304, b""
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
+        headers = {
+            "Content-Type": content_type,
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+            "Cache-Control": "no-cache",  # ask each time whether it changed
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": self.policy,
+        }
         if len(encoded) > LARGE and "gzip" in self.headers.get("Accept-Encoding", ""):
             encoded = gzip.compress(encoded, 1)
-            self.send_header("Content-Encoding", "gzip")
+            headers["Content-Encoding"] = "gzip"
         if status != 304:
-            self.send_header("Content-Length", str(len(encoded)))
-        self.send_header("ETag", tag)
-        self.send_header("Vary", "Accept-Encoding")
-        self.send_header("Cache-Control", "no-cache")  # ask each time whether it changed
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", self.policy)
+            headers["Content-Length"] = str(len(encoded))
+        self.send_response(status)
+        for header in headers.items():
+            self.send_header(*header)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)

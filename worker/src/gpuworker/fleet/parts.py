@@ -160,7 +160,8 @@ RULES = (
          lambda f: (f.kind in ("shared-gradient", "diverged") and f.check == "correctness")
          or (f.measure == "gradient_error" and f.kind != "missing"),
          spoils, (FAIL,), prefer="correctness"),
-    Rule("GPUs differ from those of other nodes", _kinds("no-majority"), _kinds("wrong-bits"), (FAIL,)),
+    Rule("GPUs differ from those of other nodes", _kinds("no-majority"),
+         _kinds("wrong-bits"), (FAIL,)),
     Rule("traffic between nodes passes this port", _kinds("bad-node"),
          _kinds("port-down", "port-missing", "port-slow", "port-errors"), across=True),
     Rule("the check could not run",

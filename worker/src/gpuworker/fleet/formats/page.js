@@ -179,19 +179,15 @@ function parts(group) {
     group[1] && each.reasons[0]]);
 }
 
-function coverage() {
-  const { nodes_expected: nodes, nodes_reported: reported, ...gpus } = fleet.coverage;
-  return `${reported} of ${isKnown(nodes) ? nodes : "an unknown number of"} nodes reported`
-    + (gpus.gpus_expected ? `, ${gpus.gpus_seen} of ${gpus.gpus_expected} GPUs` : "");
-}
-
 const values = (make) => [...new Set(fleet.nodes.flatMap(make))].sort(natural);
 
 function progress() {
-  const { nodes_expected: expected, nodes_reported: reported } = fleet.coverage;
-  const [first] = values((node) => node.started);
-  const said = [coverage(), first && `first test ${new Date(first).toLocaleString()}`,
-    ...values((node) => node.models),
+  const { nodes_expected: expected, nodes_reported: reported, ...gpus } = fleet.coverage;
+  const times = values((node) => node.started), last = times[times.length - 1];
+  const local = (time) => new Date(time).toLocaleString();
+  const said = [`${reported} of ${expected ?? "an unknown number of"} nodes reported`,
+    gpus.gpus_expected && `${gpus.gpus_seen} of ${gpus.gpus_expected} GPUs`,
+    last && `tested ${local(times[0])} to ${local(last)}`, ...values((node) => node.models),
     ...values((node) => `run ${node.run_id}, level ${node.level}`)];
   return [reported < expected && h("progress", { max: expected, value: reported,
     "aria-label": "nodes reported" }), h("p.dim", {}, filled(said).join(" · "))];
@@ -261,11 +257,12 @@ function histogram(d) {
 }
 
 function card(d) {
-  const of = d.outliers.map(([node]) => node), limit = d.limit !== null && `limit ${short(d.limit)}`;
+  const bad = new Set(d.outliers.map(([node]) => node));
+  const limit = d.limit !== null && `limit ${short(d.limit)}`;
   const said = [`median ${short(d.median)} ${d.unit}`, limit, d.check, d.model, d.level, d.meaning];
   return h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)),
     h("div.dim", {}, filled(said).join(" · ")), histogram(d),
-    [...new Set(of)].slice(0, MOST).map((name) => [h("a", { href: toNode(name) }, name), " "]));
+    [...bad].slice(0, MOST).map((name) => [h("a", { href: toNode(name) }, name), " "]));
 }
 
 const back = () => h("p", {}, h("a", { href: to({ node: null, measure: null }) }, "‹ all nodes"));
@@ -342,13 +339,10 @@ function numbersOf(name) {
 // To print and sign: every GPU that was accepted. A rehearsal or a fleet with faults is not.
 function certificate() {
   const accepted = ["PASS", "WARN"].includes(fleet.verdict) && !fleet.rehearsal;
-  const said = (make) => values(make).join(", ") || "none", times = values((node) => node.started);
   const missing = fleet.coverage.missing.map((node) => ({ node, verdict: "INCOMPLETE", gpus: [] }));
-  return [h("h1", {}, `GPU acceptance: ${accepted ? "Accepted" : "Not accepted"}`),
+  return [h("h1", {}, `GPU acceptance: ${accepted ? "Accepted" : "Not accepted"}`), progress(),
     facts({ Verdict: verdict(fleet.verdict), Reason: fleet.reason || "all passed",
-      Coverage: coverage(), Run: said((node) => node.run_id), Level: said((node) => node.level),
-      Checks: said((node) => Object.keys(node.checks)), "GPU models": said((node) => node.models),
-      Tested: times[0] && `${times[0]} to ${times[times.length - 1]}`,
+      Checks: values((node) => Object.keys(node.checks)).join(", "),
       "SHA-256 of report.json": version.replaceAll('"', "") }), notes(),
     table(["Node", "Verdict", "GPUs", "Serial or UUID of each GPU"], [...fleet.nodes, ...missing],
       (node) => [node.node, verdict(node.verdict),
