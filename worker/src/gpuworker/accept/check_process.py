@@ -78,7 +78,10 @@ def end_process(child, evidence: Evidence | None, patience_s: float | None = Non
     child.join(patience_s or KILL_S)
     if child.is_alive():
         evidence = Stuck(**vars(evidence or Evidence()))
-        words = f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
+        words = (
+            f"the process {child.pid} cannot be killed: the driver hangs; drain the node and "
+            "reboot it"
+        )
         evidence.incomplete("driver-hangs", words)
     elif evidence is None:
         code = child.exitcode

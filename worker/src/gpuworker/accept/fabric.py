@@ -104,7 +104,10 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
         usual = statistics.mode(rates) if rates else 0
         for port in up if 2 * rates.count(usual) > len(rates) else ():
             if port.rate_gbps and port.rate_gbps < usual:
-                words = f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at {usual:g}"
+                words = (
+                    f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at "
+                    f"{usual:g}"
+                )
                 evidence.fail("port-slow", f"{port.name}: {words}", port.name)
 
 

@@ -63,7 +63,8 @@ def measure(plan: Plan) -> Evidence:
     asked = [kind for kind in FORMATS if f"gemm_{kind}" in SPEC.measures_at(plan.level)]
     kinds = [kind for kind in asked if any(_has(kind, device) for device in devices)]
     evidence.inapplicable = {
-        f"gemm_{kind}": f"no {kind} on {'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
+        f"gemm_{kind}": f"no {kind} on "
+        f"{'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
         for kind in asked
         if kind not in kinds and devices
     }

@@ -78,7 +78,10 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     for rank in set(range(len(late))) - set(slow):
         if late[rank] - on_time > max(LATE_S[kind], FLOOR[kind] * usual):
             waits = f"the others wait {late[rank] * 1e3:.3g} ms for it in every round"
-            words = f"{results[rank]['label']} is late: {waits}, although it computes as fast as they do"
+            words = (
+                f"{results[rank]['label']} is late: {waits}, although it computes as fast as they "
+                "do"
+            )
             found.fail("late-rank", words, f"rank {rank}", measure="latest_arrival")
     return found
 
