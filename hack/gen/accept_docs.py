@@ -57,7 +57,6 @@ RUNNER = {
     "xids": "Xids, the errors of NVIDIA's driver, while the checks run.",
     "accepted": "Numbers or bits of a GPU are worse than in the file of `--accepted`; only of a prolog.",
     "start": "An earlier attempt of this run was killed before it wrote a report.",
-    "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
     "limits": "A limit is refused.",
     "runner": "The tests themselves ended with an error.",
     "report": "The report could not be written to its folder.",

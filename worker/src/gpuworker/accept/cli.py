@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from gpuworker.accept import fault_injection, node_facts
+from gpuworker.accept import fault_injection
 from gpuworker.accept.check_spec import LEVELS, Registered
+from gpuworker.accept.checks.environment import VERSIONS
 from gpuworker.accept.judge import at_level
 from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.runtime import gpu_inventory
@@ -86,7 +87,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         ("--check", args.check or (), at_level(args.level, checks)),
         ("--inject", filter(None, [args.inject]), finders),
         ("--limit", args.limits, measures | set(RULES)),
-        ("--expect", args.expect, node_facts.VERSIONS),
+        ("--expect", args.expect, VERSIONS),
     ):
         for word in set(given).difference(known):
             names = ", ".join(sorted(known))
