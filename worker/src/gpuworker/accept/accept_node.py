@@ -83,8 +83,8 @@ def accept(args: Namespace, path: Path) -> int:
         measured = functools.partial(check_process.run, **patience)
         test(report, measured, patience["stopped"], plan=plan, args=args)
     report.duration_s = time.monotonic() - start
-    verdict, written = publish(report, path)
-    return 0 if args.exit_zero and written else EXIT_CODES[verdict]
+    judged, written = publish(report, path)
+    return 0 if args.exit_zero and written else EXIT_CODES[judged.verdict]
 
 
 def request(args: Namespace) -> Requested:
