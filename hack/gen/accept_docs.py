@@ -67,7 +67,7 @@ LIMITS = """\
 A limit is a share of a figure. Of a GPU model this is the *sustained* figure (healthy GPUs on a loaded node), else the
 *best* one (one GPU alone), else the *observed* one (one user), else the *specification* (data sheet, dense). Of a link
 it is what is installed.
-`worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
+`worker/src/gpuworker/accept/limits.py` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
 hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`).
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
@@ -128,11 +128,9 @@ def page() -> str:
         texts.setdefault(str(rule), []).append(key)
     for keys in texts.values():
         rule = RULES[keys[0]]
-        kinds = [kind for kind in KINDS if kind in rule]
-        shares = (" / ".join(f"{rule[kind].get(side, '-')}" for kind in kinds) for side in ("fail", "warn"))
-        parts.append(
-            _row(", ".join(f"`{key}`" for key in keys), rule["unit"], " / ".join(kinds), *shares, rule["source"])
-        )
+        kinds = [kind for kind in KINDS if kind in rule.shares]
+        shares = (" / ".join(f"{rule.shares[kind][side] or '-'}" for kind in kinds) for side in (0, 1))
+        parts.append(_row(", ".join(f"`{key}`" for key in keys), rule.unit, " / ".join(kinds), *shares, rule.source))
     parts += [MODELS, "\n", _row("model", *(f"`{key}`" for key in GEMM)), "|---" * (len(GEMM) + 1) + "|\n"]
     parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
     parts.append(FAULTS)

@@ -51,7 +51,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="inject a fault; its check must find it (see --list)",
     )
     add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
-        help="override a limit, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
+        help="override a limit, by key of the table of limits or name of a measurement; repeat for more")  # fmt: skip
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
