@@ -120,8 +120,7 @@ class Hardware:
         return found
 
     def _environment(self, jitter) -> Evidence:
-        where = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
-        near = {device: {"where": place, "adapters": []} for device, place in where.items()}
+        near = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
         return Evidence(
             facts={
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,

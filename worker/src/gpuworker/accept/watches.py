@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept import check_spec, fabric, host_info, pcie_errors
+from gpuworker.accept import check_spec, fabric, host_info
 from gpuworker.accept.publish import log_check
 from gpuworker.accept.verdict import of_problems
 from gpuworker.judgement import xids
@@ -31,7 +31,7 @@ KERNEL_LOG = Path("/dev/kmsg")
 def watch(report: Report) -> Iterator[None]:
     """Add what was seen during the checks to the report."""
     gpus = XidWatch() if report.requested.device == "cuda" else None
-    before = fabric.ports(), pcie_errors.counts()
+    before = fabric.ports(), fabric.pcie_counts()
     try:
         yield
     finally:
@@ -43,9 +43,9 @@ def watch(report: Report) -> Iterator[None]:
                 log_check(check_spec.TAGS[0], of_problems(found.name, found))
 
 
-def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Counts) -> Evidence:
+def _links(inject: str, before: list[fabric.Port], pcie_before: fabric.PcieCounts) -> Evidence:
     """What the links counted since then."""
-    after, pcie_after = fabric.ports(), pcie_errors.counts()
+    after, pcie_after = fabric.ports(), fabric.pcie_counts()
     if inject == PORT_FAULT:
         before = [fabric.Port("mlx5_0/1", True, errors={"symbol_error": 3})]
         after = [dataclasses.replace(before[0], errors={"symbol_error": 15})]
@@ -53,7 +53,7 @@ def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Coun
         pcie_before, pcie_after = ({"0000:3b:00.0": {"correctable": count}} for count in (7, 5007))
     found = Evidence(name="fabric")
     fabric.new_errors(before, after, found)
-    pcie_errors.grown(pcie_before, pcie_after, found)
+    fabric.new_pcie_errors(pcie_before, pcie_after, found)
     return found
 
 

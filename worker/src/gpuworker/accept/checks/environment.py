@@ -55,8 +55,8 @@ FAULTY_GPU = {
     "other-program": {"programs": ("trainer (process 4711)",)},
 }
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+PLACES = dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"), fabric.NUMA)
 SXID = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
-NEAR, FAR = ({"where": where, "adapters": []} for where in (fabric.NUMA, fabric.FAR))
 
 
 def _ports(**faults: object) -> dict:
@@ -70,7 +70,7 @@ FAULTY = {
     "missing-gpu": {"gpus_seen": 0, "gpus_expected": 1},
     "port-down": _ports(up=False),
     "slow-port": _ports(rate_gbps=100.0),
-    "far-adapter": {"nearest_adapters": {f"cuda:{i}": FAR if i == 3 else NEAR for i in range(4)}},
+    "far-adapter": {"nearest_adapters": {**PLACES, "cuda:3": fabric.FAR}},
     "small-shm": {"shm_bytes": 64 << 20, "shm_needed": True},
     "xid": {"xids": [dataclasses.asdict(host_info.xid(XID, 60.0))]},
     "switch-error": {"xids": [dataclasses.asdict(host_info.xid(SXID, 60.0))]},
