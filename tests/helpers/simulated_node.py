@@ -15,10 +15,9 @@ from pathlib import Path
 
 from gpuworker.accept import fabric, peer_comparison, registry
 from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.checks import storage
+from gpuworker.accept.checks import storage, stragglers
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.judgement.report import Evidence, Measurement, Problem, Requested, to_json
@@ -232,7 +231,7 @@ class Hardware:
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
         results = [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
-        return rank_times.evidence(results, PLAN, 1)
+        return stragglers.evidence(results, PLAN, 1)
 
     def _storage(self, jitter) -> Evidence:
         fine = {
