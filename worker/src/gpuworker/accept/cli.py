@@ -51,14 +51,14 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="inject a fault; its check must find it (see --list)",
     )
     add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
-        help="override a limit, by key of the table of limits or name of a measurement; repeat for more")  # fmt: skip
+        help="override a limit, by its key or the name of a number; repeat for more")  # fmt: skip
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
-        help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
+        help="a volume of jobs, for the storage check: outputs=/out datasets=/data")  # fmt: skip
     add("--processes", type=positive_int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=positive,
-        help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
+        help="of one check, in seconds (three times that of --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--accepted", type=Path, metavar="FILE",
         help="prolog: compare with this report of the same GPUs' acceptance")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")

@@ -1,8 +1,8 @@
-"""Ports of InfiniBand and RoCE adapters, their way to the GPUs, and errors that ports and PCIe links
-count, from sysfs: no privilege is needed.
+"""Ports of InfiniBand and RoCE adapters, their way to the GPUs, and errors that links count.
 
-Parts are named as "mlx5_3/1": adapter and port. A PCIe link is a device (AER). A bad connector often
-shows on the bridge above it, so every bridge up to the root is read, too.
+All is read from sysfs, without privilege. Parts are named as "mlx5_3/1": adapter and port. A PCIe
+link is a device (AER). A bad connector often shows on the bridge above it, so every bridge up to
+the root is read, too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,15 @@ DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
 # Counters that stay constant on a healthy port: of the standard, and of mlx5 (hw_counters).
 ERRORS = (
-    "symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors",
-    "port_rcv_remote_physical_errors", "excessive_buffer_overrun_errors", "VL15_dropped",
-    "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err",
+    "symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors",
+    "port_rcv_errors", "port_rcv_remote_physical_errors", "excessive_buffer_overrun_errors",
+    "VL15_dropped",
 )  # fmt: skip
-# Of these a lossy Ethernet fabric has some: retransmissions work as intended.
-LOSSY = (
-    "roce_adp_retrans_to",
-    "local_ack_timeout_err",
-    "packet_seq_err",
-    "out_of_sequence",
+# A lossy Ethernet fabric has some of these: retransmissions work as intended.
+RETRANSMISSIONS = (
+    "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence",
     "rnr_nak_retry_err",
-)
+)  # fmt: skip
 # ports of the same kind that are all up prove that one that is down is not so by design
 SIBLINGS = 3
 # Where the adapter nearest to a GPU is, the nearest first.
@@ -78,8 +75,7 @@ def ports(root: Path | None = None) -> list[Port]:
 def _port(folder: Path, port: Path, layer: str) -> Port:
     device = folder / "device"
     rate = re.match(r"[\d.]+", _text(port / "rate"))
-    lossy = LOSSY if layer == "Ethernet" else ()
-    names = [name for name in ERRORS if name not in lossy]
+    names = ERRORS if layer == "Ethernet" else ERRORS + RETRANSMISSIONS
     counters = {name: _number(path) for name in names for path in port.glob(f"*counters/{name}")}
     return Port(
         name=f"{folder.name}/{port.name}",

@@ -90,8 +90,8 @@ class Judged:
 
     def to_dict(self) -> dict:
         """For people who read the file of the report."""
-        return {"verdict": self.verdict, "reason": self.reason,
-                "verdicts": {check.name: check.verdict for check in self.checks if check.name}}  # fmt: skip
+        verdicts = {check.name: check.verdict for check in self.checks if check.name}
+        return {"verdict": self.verdict, "reason": self.reason, "verdicts": verdicts}
 
 
 def judge(

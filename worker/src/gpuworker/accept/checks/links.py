@@ -1,4 +1,4 @@
-"""Every link of a GPU, to the host and to each other GPU, reaches its bandwidth and delivers data unchanged.
+"""Every link of a GPU, to host and other GPUs, reaches its bandwidth and delivers data unchanged.
 
 Host links: copies from and to pinned memory near the GPU, each direction alone and both together.
 One GPU is judged at a time, since GPUs may share an uplink. Peer

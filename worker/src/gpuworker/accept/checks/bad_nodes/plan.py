@@ -4,8 +4,8 @@ A test of a pair shows GB/s, or a fault.
 
 1. Rounds of disjoint pairs, until every node was with every other one: the usual test of pairs.
    Of more than MOST_ROUNDS + 1 nodes, each is with MOST_ROUNDS others.
-2. A node that did not answer, or completed no exchange, is bad, and so is the node with the most bad pairs, if most
-   of its pairs with nodes that are not bad are bad; then the next one.
+2. A node that did not answer, or completed no exchange, is bad, and so is the node with the most
+   bad pairs, if most of its pairs with nodes that are not bad are bad; then the next one.
 3. A bad pair of other nodes is tested again: the link is bad after three bad exchanges in a row.
 
 Bad is relative: slower than the better pairs by `tolerance`. So slow nodes in a clear majority look
