@@ -25,6 +25,9 @@ The times are estimates for a healthy node of 8 GPUs, not yet measured. Those of
 correctness, stragglers, storage) a world of their own. On the CPU all of `quick` takes seconds. A check is ended after
 three times its time plus 30 s (300 s in a rehearsal).
 
+`environment` runs first, also where other checks are named: what it finds decides which limits hold, and without all
+GPUs no other check runs. Its entry is then in the report only if it explains something.
+
 On one H100 `quick` took [50 s](../hack/gpu/results/h100-80gb-measured.md), when checks still shared processes, and
 [all faults but two](../hack/gpu/results/h100-80gb.md) were found, two of them by a limit, since one GPU has no peers to
 be slower than. What needs two GPUs has run in rehearsals on CPUs only.

@@ -55,10 +55,10 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
-        help="a volume of jobs, for the storage check: outputs=/out datasets=/data")  # fmt: skip
+        help="a volume of jobs, for the storage check: outputs=/out")  # fmt: skip
     add("--processes", type=positive_int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=positive,
-        help="of one check, in s (three times that of --list, plus 30, on the CPU 300)")  # fmt: skip
+        help="of a check, in s (three times that of --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--accepted", type=Path, metavar="FILE",
         help="prolog: compare with this report of the same GPUs' acceptance")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")

@@ -327,7 +327,5 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
             text = f"the GPUs differ in {words}: {groups}"
             most = max(values.values(), key=len)
             few = [device for own in values.values() if own is not most for device in own]
-            for device in few if len(few) < len(most) else ():
-                evidence.warn("differ", f"{device}: {text}", device)
-            if len(few) >= len(most):
-                evidence.warn("differ", text)
+            for parts in [[device] for device in few] if len(few) < len(most) else [[]]:
+                evidence.warn("differ", ": ".join([*parts, text]), *parts)
