@@ -25,6 +25,9 @@ The times are estimates for a healthy node of 8 GPUs, not yet measured. Those of
 correctness, stragglers, storage) a world of their own. On the CPU all of `quick` takes seconds. A check is ended after
 three times its time plus 30 s (300 s in a rehearsal).
 
+`environment` runs first, also where other checks are named: what it finds decides which limits hold, and without all
+GPUs no other check runs. Its entry is then in the report only if it explains something.
+
 On one H100 `quick` took [50 s](../hack/gpu/results/h100-80gb-measured.md), when checks still shared processes, and
 [all faults but two](../hack/gpu/results/h100-80gb.md) were found, two of them by a limit, since one GPU has no peers to
 be slower than. What needs two GPUs has run in rehearsals on CPUs only.
@@ -57,7 +60,6 @@ RUNNER = {
     "xids": "Xids, the errors of NVIDIA's driver, while the checks run.",
     "accepted": "Numbers or bits of a GPU are worse than in the file of `--accepted`; only of a prolog.",
     "start": "An earlier attempt of this run was killed before it wrote a report.",
-    "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
     "limits": "A limit is refused.",
     "runner": "The tests themselves ended with an error.",
     "report": "The report could not be written to its folder.",
@@ -68,7 +70,7 @@ LIMITS = """\
 A limit is a share of a figure. Of a GPU model this is the *sustained* figure (healthy GPUs on a loaded node), else the
 *best* one (one GPU alone), else the *observed* one (one user), else the *specification* (data sheet, dense). Of a link
 it is what is installed.
-`worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
+`worker/src/gpuworker/accept/limits.py` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
 hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`).
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
@@ -129,11 +131,9 @@ def page() -> str:
         texts.setdefault(str(rule), []).append(key)
     for keys in texts.values():
         rule = RULES[keys[0]]
-        kinds = [kind for kind in KINDS if kind in rule]
-        shares = (" / ".join(f"{rule[kind].get(side, '-')}" for kind in kinds) for side in ("fail", "warn"))
-        parts.append(
-            _row(", ".join(f"`{key}`" for key in keys), rule["unit"], " / ".join(kinds), *shares, rule["source"])
-        )
+        kinds = [kind for kind in KINDS if kind in rule.shares]
+        shares = (" / ".join(f"{rule.shares[kind][side] or '-'}" for kind in kinds) for side in (0, 1))
+        parts.append(_row(", ".join(f"`{key}`" for key in keys), rule.unit, " / ".join(kinds), *shares, rule.source))
     parts += [MODELS, "\n", _row("model", *(f"`{key}`" for key in GEMM)), "|---" * (len(GEMM) + 1) + "|\n"]
     parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
     parts.append(FAULTS)

@@ -8,7 +8,8 @@ import sys
 from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
-from gpuworker.accept import fault_injection, node_facts, registry
+from gpuworker.accept import fault_injection, registry
+from gpuworker.accept.checks.environment import VERSIONS
 from gpuworker.fleet.expected import known_limits
 
 
@@ -22,6 +23,6 @@ def definitions() -> dict[str, dict]:
 
 def helm() -> str:
     """The template gpu-accept.names: names by the value whose keys they are. No message of a schema would list them."""
-    names = {"limits": sorted(known_limits()), "expect": list(node_facts.VERSIONS)}
+    names = {"limits": sorted(known_limits()), "expect": list(VERSIONS)}
     comment = "{{/* Generated from the checks by `make generate`. */}}"
     return f'{comment}\n{{{{- define "gpu-accept.names" -}}}}\n{json.dumps(names)}\n{{{{- end }}}}\n'

@@ -3,7 +3,7 @@
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitions of common.yaml and kubernetes.json
     that it uses, and the names of checks and faults
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
-worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
+worker/…/runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/templates/_names.tpl
 worker/…/launch/failure_causes.py -> the table of causes in docs/ddp-run.md
 schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
@@ -57,7 +57,7 @@ SHARED_BY = {
     "_nodetest.tpl": ("ddp-run", "job-group"),
     "policy.yaml": ("ddp-run", "gpu-accept"),
 }  # other shared templates: all charts
-TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
+FIGURES = REPO / "worker/src/gpuworker/runtime/gpu_specs.yaml"
 
 
 def outputs() -> Iterator[tuple[Path, str | bytes]]:
@@ -83,8 +83,7 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
     yield REPO / "charts/gpu-accept/templates/_names.tpl", accept_names.helm()
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
-    for table in TABLES:
-        yield table.with_suffix(".json"), to_json(yaml.safe_load(table.read_text()))
+    yield FIGURES.with_suffix(".json"), to_json(yaml.safe_load(FIGURES.read_text()))
     text = json.dumps(jobgroup_schema.document(), ensure_ascii=False, separators=(",", ":"))
     yield REPO / "generator/src/jobgen/schemas/document.json", f"{text}\n"
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
@@ -148,8 +147,8 @@ def entry() -> None:
     if check and stale:
         raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
     print(f"written: {names}" if stale else "nothing to do: all generated files are up to date", flush=True)
-    if not check and any(str(table.with_suffix(".json").relative_to(REPO)) in stale for table in TABLES):
-        subprocess.run([sys.executable, "-m", "hack.gen.generate"], check=True)  # modules here have read the old tables
+    if not check and str(FIGURES.with_suffix(".json").relative_to(REPO)) in stale:
+        subprocess.run([sys.executable, "-m", "hack.gen.generate"], check=True)  # modules here read the old figures
 
 
 if __name__ == "__main__":

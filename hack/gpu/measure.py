@@ -135,7 +135,6 @@ def memory(device: torch.device, record: Record, args: argparse.Namespace) -> No
 
 def xid(device: torch.device, record: Record, args: argparse.Namespace) -> None:
     watch = XidWatch()
-    watch.start()
     done = subprocess.run([sys.executable, "-c", ILLEGAL], capture_output=True, text=True)
     record.add("illegal_address_exit_code", done.returncode, "")
     record.series["illegal_address_words"] = done.stderr.splitlines()[-6:]

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from gpuworker.accept import fabric, peer_comparison, registry
 from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.checks import storage
+from gpuworker.accept.checks import storage, stragglers
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
-from gpuworker.judgement.report import INCOMPLETE, Evidence, Measurement, Problem, Requested, to_json
+from gpuworker.judgement.report import Evidence, Measurement, Problem, Requested, to_json
 from gpuworker.judgement.xids import judged
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.fleet_reports import GROUP, H100, complete_report
@@ -97,11 +96,6 @@ class Hardware:
         report = complete_report(self.node, REQUESTED)
         report["facts"]["gpu_models"] = [H100] * self.seen
         checks = list(self.added)
-        if self.seen != GPUS:
-            words = f"{self.seen} of {GPUS} GPUs seen: the other checks did not run"
-            numbers = {"seen": self.seen, "expected": GPUS, "not_shown": []}
-            missing = Problem(INCOMPLETE, "gpus-missing", words, numbers=numbers)
-            checks.append(Evidence(problems=[missing], name="coverage"))
         for name in registry.node_checks():
             if self.seen != GPUS and name != "environment":
                 continue
@@ -125,8 +119,7 @@ class Hardware:
         return found
 
     def _environment(self, jitter) -> Evidence:
-        where = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
-        near = {device: {"where": place, "adapters": []} for device, place in where.items()}
+        near = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
         return Evidence(
             facts={
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,
@@ -238,7 +231,7 @@ class Hardware:
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
         results = [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
-        return rank_times.evidence(results, PLAN, 1)
+        return stragglers.evidence(results, PLAN, 1)
 
     def _storage(self, jitter) -> Evidence:
         fine = {

@@ -15,7 +15,6 @@ FOREIGN = {
     "accept/fabric.py": "files of sysfs and names of adapters",
     "accept/host_info.py": "the kernel's log and /proc",
     "accept/kernels/fingerprint.py": "/proc/self/maps",
-    "accept/pcie_errors.py": "files of sysfs",
     "fleet/fleet_report.py": "names of nodes and devices",
     "fleet/suspects.py": "names of nodes",
 }

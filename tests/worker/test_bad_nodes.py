@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.checks.bad_nodes import pair_test, search
+from gpuworker.accept.checks.bad_nodes import search
 from gpuworker.accept.distributed import local_world
 from tests.helpers.evidence import failures, not_measured
 
@@ -61,17 +61,17 @@ def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
     found = search_with("hung-node", timeout_s=6)
     (reason,) = failures(found)
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
-    assert reason.count(": timed out") == 3
+    assert reason.count(": timed out") == 1, "a rank that did not answer is not asked again"
 
 
 def test_a_connection_that_never_returns_does_not_hang_the_leader(search_with, monkeypatch):
     """As ncclCommInitRank, which knows no time-out, with a node that hangs before it. Here: every group with rank 2."""
-    connect = pair_test.PairTest._group
+    connect = search.Rounds._group
 
     def hang(self, ranks, name):
         return time.sleep(600) if 2 in ranks else connect(self, ranks, name)
 
-    monkeypatch.setattr(pair_test.PairTest, "_group", hang)
+    monkeypatch.setattr(search.Rounds, "_group", hang)
     start = time.monotonic()
     found = search_with("", timeout_s=4)
     assert time.monotonic() - start < 300
@@ -92,4 +92,4 @@ def test_units_are_nodes_or_the_ranks_of_the_only_node():
     [([1.0, 4.0], 2.0), ([1.0, "wrong data"], "wrong data"), ([1.0, None], "timed out"), ([0.001, 0.002], 16.0)],
 )
 def test_a_pair_is_as_slow_as_its_slowest_rank(posts, seen):
-    assert pair_test.outcome(posts, 8.0, least_s=0.5) == seen
+    assert search.outcome(posts, 8.0, least_s=0.5) == seen

@@ -96,5 +96,5 @@ def test_the_rates_of_healthy_gpus_are_within_their_limits(entry):
         figures = entry.get(key, {})
         usual = figures.get("sustained", figures.get("best", 0) * 0.92)
         if usual:
-            threshold = Limits((entry["model"],)).threshold(key, Measure(rule["unit"], "", limit=key), "cuda:0")
+            threshold = Limits((entry["model"],)).threshold(key, Measure(rule.unit, "", limit=key), "cuda:0")
             assert threshold.warn < usual <= threshold.ceiling, key

@@ -93,8 +93,7 @@ def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
         add_pci(tree, place, numa)
     devices = {f"cuda:{index}": f"0000:{index}b:00.0" for index in range(4)}
     nearest = fabric.nearest(fabric.ports(), devices)
-    assert [nearest[device]["where"] for device in devices] == [fabric.SWITCH, fabric.SWITCH, fabric.NUMA, fabric.FAR]
-    assert nearest["cuda:0"]["adapters"] == ["mlx5_0"] and nearest["cuda:2"]["adapters"] == ["mlx5_0", "mlx5_1"]
+    assert list(nearest.values()) == [fabric.SWITCH, fabric.SWITCH, fabric.NUMA, fabric.FAR]
     (problem,) = found(monkeypatch, 4).problems
     assert (problem.kind, problem.parts) == ("far-adapter", ["cuda:3"])
 

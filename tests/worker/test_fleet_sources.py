@@ -87,17 +87,17 @@ def test_a_link_to_a_report_is_read(tmp_path: Path) -> None:
 DAMAGES = {
     "schema_version": (1, "schema_version 1"),
     "node": ("", "node is empty"),
-    "run_id": (..., "run_id is missing"),
+    "run_id": (..., "has no run_id"),
     "started": ("2026-01-05T10:00:00", "started is '2026"),
-    "requested": ({}, "requested.device is missing"),
+    "requested": ({}, "requested has no device"),
     "facts": ([], "facts is '[]'"),
     "requested/gpus": ("8", "requested.gpus is '8'"),
     "checks": ({}, "checks is '{}'"),
     "checks/0": ("x", "checks[0] is 'x'"),
     "checks/1/name": (None, "checks[1].name is 'None'"),
-    "checks/1/measurements": (..., "checks[1].measurements is missing"),
+    "checks/1/measurements": (..., "checks[1] has no measurements"),
     "checks/1/measurements/0/value": ("fast", "checks[1].measurements[0].value is 'fast'"),
-    "checks/1/measurements/0/unit": (..., "checks[1].measurements[0].unit is missing"),
+    "checks/1/measurements/0/unit": (..., "checks[1].measurements[0] has no unit"),
     "checks/1/hashes": ([], "checks[1].hashes is '[]'"),
 }
 

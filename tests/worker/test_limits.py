@@ -6,7 +6,7 @@ import pytest
 
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Measure
-from gpuworker.accept.limits import KINDS, LEAST_SHARE, RULES, Limits, problems
+from gpuworker.accept.limits import KINDS, LEAST_SHARE, NO_RULE, RULES, Limits, Rule, problems
 from gpuworker.runtime import gpu_specs
 
 H100, H200, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
@@ -19,23 +19,23 @@ def table_problems() -> list[str]:
     found = []
     for key, rule in RULES.items():
         for kind, figure, entry in judged_by(key, rule):
-            for share in rule[kind].values():
+            for share in filter(None, rule.shares[kind]):
                 refused = problems({key: share * figure}, (entry["model"],))
                 found += [f"{entry['model']}: {text}" for text in refused.values()]
             if figure > entry[key].get("best", math.inf):
                 best = entry[key]["best"]
                 found.append(f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}")
-        if not all(LEAST_SHARE <= share <= 1 for share in rule.get("derived", {}).values()):
+        if not all(LEAST_SHARE <= share <= 1 for share in rule.shares.get("derived", ())):
             found.append(f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1")
     return found
 
 
-def judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
+def judged_by(key: str, rule: Rule) -> list[tuple[str, float, dict]]:
     """(kind, figure, entry) for every model that has a figure for the key."""
     found = []
     for entry in gpu_specs.MODELS:
         figures = entry.get(key, {})
-        kind = next((kind for kind in KINDS if kind in figures and kind in rule), None)
+        kind = next((kind for kind in KINDS if kind in figures and kind in rule.shares), None)
         found += [(kind, figures[kind], entry)] if kind else []
     return found
 
@@ -44,7 +44,7 @@ def test_the_table_itself_can_be_met_and_missed():
     assert table_problems() == []
     for entry in gpu_specs.MODELS:
         assert all(figures["source"] for key, figures in entry.items() if key not in ("model", "match"))
-    assert all(rule["source"] and rule["unit"] for rule in RULES.values())
+    assert all(rule.source and rule.unit for rule in RULES.values())
 
 
 def test_every_limit_of_a_check_is_in_the_table():
@@ -52,7 +52,7 @@ def test_every_limit_of_a_check_is_in_the_table():
         measure for check in registry.load().values() for measure in check.spec.measures.values() if measure.limit
     ]
     assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {measure.limit for measure in limited}
-    assert [measure for measure in limited if RULES.get(measure.limit, {}).get("unit") != measure.unit] == []
+    assert [measure for measure in limited if RULES[measure.limit].unit != measure.unit] == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_number_without_figures_declares_which_limits_make_sense():
         for name, measure in check.spec.measures.items():
             if not any(gpu_specs.figures(measure.limit or name, entry["model"]) for entry in gpu_specs.MODELS):
                 least, most = measure.meaningful
-                assert 0 < least < most < 1e9 or "ceiling" in RULES.get(measure.limit or "", {}), name
+                assert 0 < least < most < 1e9 or RULES.get(measure.limit or "", NO_RULE).ceiling, name
 
 
 def test_a_limit_that_makes_sense_is_taken():

@@ -16,6 +16,8 @@ import pytest
 from gpuworker.accept import accept_node, checks, cli, prolog, registry
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
+from gpuworker.accept.judge import judge
+from gpuworker.judgement.kinds import KINDS
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import Evidence, Measurement, Report, Requested
 from gpuworker.runtime import gpu_inventory
@@ -293,6 +295,9 @@ def test_a_gpu_is_compared_with_its_own_numbers_whatever_its_index_is(tmp_path, 
     file.write_text(json.dumps(asdict(accepted_of(BEFORE))))
     entry = prolog.compared(accepted_of(now), file)
     assert [(each.verdict, each.kind) for each in entry.problems] == found
+    report = accepted_of(now)
+    report.checks = [entry]
+    assert not found or prolog.unfit(judge(report))["kind"] in KINDS
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"node": 1}'])

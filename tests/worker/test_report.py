@@ -11,7 +11,7 @@ import pytest
 
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Report, Requested, write_json
+from gpuworker.judgement.report import Name, Report, Requested, write_json
 from gpuworker.runtime.log import write_termination_message
 
 
@@ -67,10 +67,12 @@ def assert_described(described: dict, kind: object, definitions: dict, computed:
         assert described["type"] == "object"
         if parts[1] is not object:
             assert_described(described["additionalProperties"], parts[1], definitions)
+    elif origin is typing.Literal:
+        assert set(described["enum"]) == set(parts), kind
     elif kind is float:  # a value that is not finite is null in the file
         assert described["type"] in ("number", ["number", "null"])
     else:
-        names = {str: "string", int: "integer", bool: "boolean", float | None: ["number", "null"]}
+        names = {str: "string", Name: "string", int: "integer", bool: "boolean", float | None: ["number", "null"]}
         assert described["type"] == names[kind], kind
 
 

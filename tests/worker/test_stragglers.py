@@ -4,7 +4,6 @@ import pytest
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import stragglers as check
-from gpuworker.accept.checks.stragglers import rank_times
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 
@@ -21,21 +20,19 @@ def results(compute_s: list[float], wait_s: list[float], device: str = "cuda") -
 
 def test_a_slow_rank_is_named_once():
     """It is also the last to arrive; that is a consequence."""
-    found = rank_times.evidence(
-        results([1.0, 1.01, 1.25, 0.99, 1.0, 1.0], [0.25, 0.24, 0.0, 0.26, 0.25, 0.25]), PLAN, 1
-    )
+    found = check.evidence(results([1.0, 1.01, 1.25, 0.99, 1.0, 1.0], [0.25, 0.24, 0.0, 0.26, 0.25, 0.25]), PLAN, 1)
     assert failures(found) == ["rank 2 is slow: 1.25e+03 ms for work that takes 1e+03 ms (1.25 x)"]
 
 
 def test_a_late_rank_is_named_though_it_computes_as_fast():
-    found = rank_times.evidence(results([1.0] * 6, [0.5, 0.5, 0.5, 0.5, 0.0, 0.5]), PLAN, 1)
+    found = check.evidence(results([1.0] * 6, [0.5, 0.5, 0.5, 0.5, 0.0, 0.5]), PLAN, 1)
     assert failures(found) == [
         "rank 4 is late: the others wait 500 ms for it in every round, although it computes as fast as they do"
     ]
 
 
 def test_differences_of_healthy_gpus_are_no_finding():
-    found = rank_times.evidence(results([1.0, 1.05, 0.97, 1.04, 1.02, 0.99, 1.0, 1.09], [0.01] * 8), PLAN, 1)
+    found = check.evidence(results([1.0, 1.05, 0.97, 1.04, 1.02, 0.99, 1.0, 1.09], [0.01] * 8), PLAN, 1)
     assert failures(found) == []
     assert found.measurements[0].value == pytest.approx(1.09 / 1.01)
 
@@ -46,7 +43,7 @@ def test_a_rehearsal_forgives_a_busy_machine():
         busy = results([1.0, 1.0, 1.0], [0.5, 0.5, 0.5], device)
         busy[1]["compute_s"][:2] = [2.0, 2.0]
         busy[2]["wait_s"][:2] = [0.0, 0.0]
-        assert len(failures(rank_times.evidence(busy, PLAN, 1))) == named
+        assert len(failures(check.evidence(busy, PLAN, 1))) == named
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuworker.accept.checks import compute
-from gpuworker.accept.checks.bad_nodes import pair_test
+from gpuworker.accept.checks.bad_nodes import search
 from gpuworker.accept.kernels import fingerprint, float8, gemm
 
 GPU = torch.device("cuda", 0)
@@ -68,5 +68,5 @@ def test_a_product_in_the_format_of_amd_is_verified(scaled_mm, monkeypatch):
 def test_a_group_is_shut_down_by_every_torch(name):
     """torch 2.7 made the method public."""
     calls = []
-    pair_test.shut_down(SimpleNamespace(**{name: lambda: calls.append(name)}))
+    search.shut_down(SimpleNamespace(**{name: lambda: calls.append(name)}))
     assert calls == [name]

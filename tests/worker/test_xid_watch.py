@@ -22,13 +22,12 @@ def empty_report(device: str) -> Report:
     return Report("n", "p", "1", Requested(device, 0, "quick"), "2026-01-05T10:00:00+00:00")
 
 
-def watched(monkeypatch, *gpus: dict, events: int = 0, driver: bool = True):
+def watched(monkeypatch, *gpus: dict, events: int = -1, driver: bool = True):
     monkeypatch.setitem(sys.modules, "pynvml", Library(*gpus, driver=driver))
     watch = XidWatch()
-    watch.start()
-    for _ in range(events):
-        assert watch._receiver.poll(60)
-        watch._receive()
+    for _ in range(events + 1):  # and that it begins
+        assert watch.receiver.poll(60)
+        watch.said.append(watch.receiver.recv())
     return watch.stop()
 
 

@@ -20,12 +20,12 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuworker.accept import check_process, check_spec, errors, fault_injection, prolog, registry
+from gpuworker.accept import check_process, errors, fault_injection, prolog, registry
 from gpuworker.accept.check_process import Stuck
 from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.checks import environment
 from gpuworker.accept.cli import parse
 from gpuworker.accept.judge import at_level, judge, limits_of
-from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
 from gpuworker.accept.verdict import judge_check
 from gpuworker.accept.watches import watch
@@ -33,6 +33,8 @@ from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import EXIT_CODES, Evidence, Report, Requested, not_done, parsed
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.log import log
+
+ENVIRONMENT = "environment"
 
 
 def main() -> None:
@@ -81,8 +83,8 @@ def accept(args: Namespace, path: Path) -> int:
         measured = functools.partial(check_process.run, **patience)
         test(report, measured, patience["stopped"], plan=plan, args=args)
     report.duration_s = time.monotonic() - start
-    verdict, written = publish(report, path)
-    return 0 if args.exit_zero and written else EXIT_CODES[verdict]
+    judged, written = publish(report, path)
+    return 0 if args.exit_zero and written else EXIT_CODES[judged.verdict]
 
 
 def request(args: Namespace) -> Requested:
@@ -122,23 +124,13 @@ def run(
         from gpuworker.accept.kernels import fingerprint
 
         os.environ |= fingerprint.WORKSPACE
-    identity, _ = measured(IDENTITY, dataclasses.replace(plan, inject="", seconds=60))
-    report.facts = identity.facts
-    limits, _ = limits_of(report.requested, tuple(report.models))
-    if refused := fault_injection.refused_limits(plan, tuple(report.models)):
+    if refused := fault_injection.refused_limits(plan, ()):
         report.checks.append(not_done("limits", "bad-limit", *refused))
     known = {name: check.at(plan.level) for name, check in registry.node_checks().items()}
     names = at_level(plan.level, known)
-    chosen = [known[name] for name in names if name in (args.check or names)]
-    seen = len(report.models)
-    if identity.problems or seen != plan.gpus:
-        if not identity.problems:
-            words = f"{seen} of {plan.gpus} GPUs seen: the other checks did not run"
-            identity.incomplete("gpus-missing", words, seen=seen, expected=plan.gpus)
-        report.checks.append(Evidence(problems=identity.problems, name="coverage"))
-        # explains what is missing
-        explains = () if isinstance(identity, Stuck) else check_spec.TAGS[:1]
-        chosen = [check for check in chosen if check.spec.tag in explains]
+    asked = args.check or names
+    # what the others depend on runs in any case
+    chosen = [known[name] for name in names if name in (ENVIRONMENT, *asked)]
     total_s = sum(check.spec.seconds[plan.level] for check in chosen)
     share = args.burn_in_seconds / total_s if plan.level == "burn-in" and chosen else 1
     evidence: Evidence | None = None
@@ -151,7 +143,15 @@ def run(
         seconds = registered.spec.seconds[plan.level] * share
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
         evidence, evidence.duration_s = measured(registered, its_plan)
+        if registered.name == ENVIRONMENT:
+            facts = (*environment.VERSIONS, "gpu_models")
+            report.facts = {name: evidence.facts[name] for name in facts if name in evidence.facts}
+            if len(report.models) != plan.gpus:
+                del chosen[1:]  # they would tell nothing
+            elif ENVIRONMENT not in asked and not evidence.problems:
+                continue
         report.checks.append(evidence)
+        limits, _ = limits_of(report.requested, tuple(report.models))
         log_check(registered.spec.tag, judge_check(registered, evidence, limits, its_plan))
 
 

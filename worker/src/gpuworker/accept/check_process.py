@@ -14,9 +14,10 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gpuworker.accept import errors, fault_injection
+from gpuworker.accept import errors
 from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.judgement.report import Evidence, not_done, to_json
 from gpuworker.runtime.log import log
@@ -49,19 +50,29 @@ def run(
     `stopped` turns true.
     """
     timeout_s = timeout_s or 3 * plan.seconds + SLACK_S[plan.device]
-    wall, start = _clocks(plan, measured=False)
-    # fork: torch is imported once, and this process never touches a GPU.
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
+    begin = logged = time.monotonic()
+    wall = time.time()
+
+    def waits() -> None:
+        nonlocal logged
+        if (now := time.monotonic()) - logged >= PROGRESS_S:
+            logged, running_s = now, round(now - begin)
+            tag, name = registered.spec.tag, registered.name
+            log(tag, check=name, running_s=running_s, expected_s=plan.seconds)
+
     with tempfile.TemporaryDirectory(prefix="accept-", ignore_cleanup_errors=True) as scratch:
         plan = dataclasses.replace(plan, scratch=Path(scratch), deadline_s=timeout_s)
-        child = context.Process(target=_measure, args=(registered, plan, sender))
-        child.start()
-        sender.close()  # so that `_wait` notices the end of the child
-        evidence = end_process(child, _wait(receiver, registered, plan, stopped))
-        receiver.close()
-    wall_end, end = _clocks(plan, measured=True)
-    wall_s, duration_s = wall_end - wall, end - start
+
+        def measure(sender: Connection) -> None:
+            evidence = measured(registered, plan)
+            if plan.injected("parse-failure"):
+                sender.send_bytes(b"\x80\x04 truncated")
+            else:
+                sender.send(evidence)
+
+        evidence = supervise(measure, timeout_s, stopped, waits=waits)
+    wall_s = time.time() - wall + 3600 * plan.injected("lying-clock")
+    duration_s = time.monotonic() - begin
     if abs(wall_s - duration_s) > CLOCK_TOLERANCE[0] + CLOCK_TOLERANCE[1] * duration_s:
         words = f"the wall clock advanced by {wall_s:.1f} s and the monotonic clock by"
         words = f"{words} {duration_s:.1f} s: the measured times are not reliable"
@@ -70,67 +81,70 @@ def run(
     return evidence, duration_s
 
 
-def end_process(child, evidence: Evidence | None, patience_s: float | None = None) -> Evidence:
-    """End the process with all that it started, and add to the evidence how it ended."""
+def supervise(
+    work: Callable[[Connection], None],
+    deadline_s: float,
+    stopped: Callable[[], bool],
+    told: Callable[[object], None] = lambda said: None,
+    waits: Callable[[], None] = lambda: None,
+    patience_s: float | None = None,
+) -> Evidence:
+    """The evidence that `work` sends from a process of its own, or why there is none.
+
+    `told`: takes what it sends before; `waits`: called while it says nothing; `patience_s`: for
+    the end of a killed process, KILL_S by default.
+    """
+    # fork: torch is imported once, and this process never touches a GPU.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(work, sender))
+    child.start()
+    sender.close()  # so that the end of the child is noticed
+    said, deadline = None, time.monotonic() + deadline_s
+    try:
+        while not isinstance(said, Evidence):
+            if receiver.poll(POLL_S):
+                told(said := receiver.recv())
+            elif stopped():
+                said = not_done("", "not-run", "stopped by SIGTERM")
+            elif time.monotonic() > deadline:
+                said = not_done("", "check-failed", f"not done after {deadline_s:g} s")
+            else:
+                waits()
+    except (EOFError, OSError):
+        said = None
+    except Exception as error:  # unpickling raises anything
+        words = f"its evidence cannot be read: {type(error).__name__}: {error}"
+        said = not_done("", "check-failed", words)
+    receiver.close()
     child.kill()  # it may not yet have a group of its own
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.join(patience_s or KILL_S)
     if child.is_alive():
-        evidence = Stuck(**vars(evidence or Evidence()))
-        words = f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
-        evidence.incomplete("driver-hangs", words)
-    elif evidence is None:
+        said = Stuck(**vars(said or Evidence()))
+        words = f"the process {child.pid} cannot be killed"
+        said.incomplete("driver-hangs", f"{words}: the driver hangs; drain the node and reboot it")
+    elif said is None:
         code = child.exitcode
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        evidence = not_done("", "check-failed", f"the check ended with {how}")
-    return evidence
+        said = not_done("", "check-failed", f"the check ended with {how}")
+    return said
 
 
-def _clocks(plan: Plan, measured: bool) -> tuple[float, float]:
-    """Wall clock and monotonic clock at one moment: the closest pair of a few readings."""
-    readings = []
-    for _ in range(5):
-        before, wall = time.monotonic(), fault_injection.wall_clock(plan, measured)
-        after = time.monotonic()
-        readings.append((after - before, wall, after))
-    return min(readings)[1:]
-
-
-def _wait(receiver, registered: Registered, plan: Plan, stopped) -> Evidence | None:
-    """The evidence, or why there is none as its problem; None if the child ended without it."""
-    start = logged = time.monotonic()
-    while not receiver.poll(POLL_S):
-        now = time.monotonic()
-        if stopped():
-            return not_done("", "not-run", "stopped by SIGTERM")
-        if now - start > plan.deadline_s:
-            return not_done("", "check-failed", f"not done after {plan.deadline_s:g} s")
-        if now - logged >= PROGRESS_S:
-            logged, running_s = now, round(now - start)
-            log(
-                registered.spec.tag, check=registered.name, running_s=running_s,
-                expected_s=plan.seconds,
-            )  # fmt: skip
-    try:
-        return receiver.recv()
-    except (EOFError, OSError):
-        return None
-    except Exception as error:  # unpickling raises anything
-        words = f"its evidence cannot be read: {type(error).__name__}: {error}"
-        return not_done("", "check-failed", words)
-
-
-def _measure(registered: Registered, plan: Plan, sender) -> None:
-    os.setpgid(0, 0)  # the runner ends the whole process group
+def _child(work: Callable[[Connection], None], sender: Connection) -> None:
+    os.setpgid(0, 0)  # the parent ends the whole process group
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    fault_injection.send(sender, measured(registered, plan), plan)
+    work(sender)
 
 
 def measured(registered: Registered, plan: Plan) -> Evidence:
     """The check's evidence, measured in this process."""
     try:
-        fault_injection.before_measuring(plan)
+        if plan.injected("hung-check"):
+            time.sleep(1e6)
+        if plan.injected("crashed-check"):
+            os.kill(os.getpid(), signal.SIGKILL)
         evidence = registered.measure(plan)
         # an error here affects this check only
         to_json(dataclasses.asdict(evidence), indent=None)

@@ -73,7 +73,7 @@ class Measure:
     proves: str
     _: KW_ONLY
     better: str = "higher"  # or "lower"
-    # key in limits.yaml; None: informational, unless the user limits it by its own name
+    # key in limits.py; None: informational, unless the user limits it by its own name
     limit: str | None = None
     fail: float | None = None  # beyond it the check fails: of numbers that no figure bounds
     limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes

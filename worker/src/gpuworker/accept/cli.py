@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from gpuworker.accept import fault_injection, node_facts
+from gpuworker.accept import fault_injection
 from gpuworker.accept.check_spec import LEVELS, Registered
+from gpuworker.accept.checks.environment import VERSIONS
 from gpuworker.accept.judge import at_level
 from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.runtime import gpu_inventory
@@ -50,14 +51,14 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="inject a fault; its check must find it (see --list)",
     )
     add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
-        help="override a limit, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
+        help="override a limit, by its key or the name of a number; repeat for more")  # fmt: skip
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
-        help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
+        help="a volume of jobs, for the storage check: outputs=/out")  # fmt: skip
     add("--processes", type=positive_int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=positive,
-        help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
+        help="of a check, in s (three times that of --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--accepted", type=Path, metavar="FILE",
         help="prolog: compare with this report of the same GPUs' acceptance")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
@@ -86,7 +87,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         ("--check", args.check or (), at_level(args.level, checks)),
         ("--inject", filter(None, [args.inject]), finders),
         ("--limit", args.limits, measures | set(RULES)),
-        ("--expect", args.expect, node_facts.VERSIONS),
+        ("--expect", args.expect, VERSIONS),
     ):
         for word in set(given).difference(known):
             names = ", ".join(sorted(known))

@@ -1,7 +1,8 @@
-"""ddp-tests: an all-reduce and a small DDP training across every process of a torchrun world, or checks across nodes.
+"""ddp-tests: an all-reduce and a small DDP training in a torchrun world, or checks across nodes.
 
   torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu
-  torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m gpuworker.accept.ddp_tests
+  torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 \\
+    -m gpuworker.accept.ddp_tests
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes --collectives
 
 Without a check the all-reduce runs, with other data in every round and all elements checked. Exit

@@ -162,14 +162,20 @@ def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
         of_switch = event.kind == "SXid"
         kind, hardware = xids.judged(event.code, of_switch)
         if hardware:
-            words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
+            words = (
+                f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: "
+                f"{event.text}"
+            )
             recent = event.age_s < XID_RECENT_S and not event.repaired
             verdict = FAIL if recent else WARN
             part = event.bus_id if of_switch else _gpu_at(event.bus_id, facts)
             evidence.add(verdict, kind, words, part, code=event.code)
     shm = facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or facts.get("shm_needed")):
-        words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
+        words = (
+            f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} "
+            "and more"
+        )
         evidence.warn("setting", f"{words}: mount an emptyDir with medium: Memory there")
     if plan.device != "cuda":
         return  # a rehearsal often runs in a virtual machine, whose clock is not its own
@@ -182,7 +188,10 @@ def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
         words = "the kernel's clock is not synchronised: is chronyd or another NTP client running?"
         evidence.warn("clock", words)
     if not facts["gpus"]:
-        words = "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
+        words = (
+            "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are "
+            "unknown"
+        )
         evidence.warn("unreadable", words)
 
 
@@ -254,7 +263,10 @@ def _fabric(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         return
     mask = gpu.fabric_health or 0
     if gpu.fabric_status:
-        words = f"its registration with the fabric ended with error {gpu.fabric_status}: see the fabric manager"
+        words = (
+            f"its registration with the fabric ended with error {gpu.fabric_status}: see the "
+            "fabric manager"
+        )
         yield FAIL, "fabric-manager", words
     for shift, words in UNHEALTHY.items():
         if mask >> shift & 3 == TRUE:
@@ -315,7 +327,5 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
             text = f"the GPUs differ in {words}: {groups}"
             most = max(values.values(), key=len)
             few = [device for own in values.values() if own is not most for device in own]
-            for device in few if len(few) < len(most) else ():
-                evidence.warn("differ", f"{device}: {text}", device)
-            if len(few) >= len(most):
-                evidence.warn("differ", text)
+            for parts in [[device] for device in few] if len(few) < len(most) else [[]]:
+                evidence.warn("differ", ": ".join([*parts, text]), *parts)

@@ -1,7 +1,8 @@
-"""Ports of InfiniBand and RoCE adapters, their errors and their way to the GPUs, from sysfs: no
-privilege is needed.
+"""Ports of InfiniBand and RoCE adapters, their way to the GPUs, and errors that links count.
 
-Parts are named as "mlx5_3/1": adapter and port.
+All is read from sysfs, without privilege. Parts are named as "mlx5_3/1": adapter and port. A PCIe
+link is a device (AER). A bad connector often shows on the bridge above it, so every bridge up to
+the root is read, too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import dataclasses
 import platform
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuworker.accept import host_info
 from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 SYS = Path("/sys")
@@ -23,21 +25,25 @@ DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
 # Counters that stay constant on a healthy port: of the standard, and of mlx5 (hw_counters).
 ERRORS = (
-    "symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors",
-    "port_rcv_remote_physical_errors", "excessive_buffer_overrun_errors", "VL15_dropped",
-    "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err",
+    "symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors",
+    "port_rcv_errors", "port_rcv_remote_physical_errors", "excessive_buffer_overrun_errors",
+    "VL15_dropped",
 )  # fmt: skip
-# Of these a lossy Ethernet fabric has some: retransmissions work as intended.
-LOSSY = (
-    "roce_adp_retrans_to",
-    "local_ack_timeout_err",
-    "packet_seq_err",
-    "out_of_sequence",
+# A lossy Ethernet fabric has some of these: retransmissions work as intended.
+RETRANSMISSIONS = (
+    "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence",
     "rnr_nak_retry_err",
-)
+)  # fmt: skip
 # ports of the same kind that are all up prove that one that is down is not so by design
 SIBLINGS = 3
-SWITCH, NUMA, FAR = "the same PCI root", "the same NUMA node", "another NUMA node"
+# Where the adapter nearest to a GPU is, the nearest first.
+SWITCH, NUMA, FAR = NEAREST = "the same PCI root", "the same NUMA node", "another NUMA node"
+PCIE_ERRORS = ("correctable", "nonfatal", "fatal")
+# Healthy links repeat a transfer now and then: PCIe permits an error in 10^12 bits, a full link one
+# in a few seconds.
+MOST_CORRECTABLE = 100
+ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+PcieCounts = dict[str, dict[str, int]]  # PCI address -> kind -> errors since the node booted
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,7 @@ def ports(root: Path | None = None) -> list[Port]:
 def _port(folder: Path, port: Path, layer: str) -> Port:
     device = folder / "device"
     rate = re.match(r"[\d.]+", _text(port / "rate"))
-    lossy = LOSSY if layer == "Ethernet" else ()
-    names = [name for name in ERRORS if name not in lossy]
+    names = ERRORS if layer == "Ethernet" else ERRORS + RETRANSMISSIONS
     counters = {name: _number(path) for name in names for path in port.glob(f"*counters/{name}")}
     return Port(
         name=f"{folder.name}/{port.name}",
@@ -104,7 +109,10 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
         usual = statistics.mode(rates) if rates else 0
         for port in up if 2 * rates.count(usual) > len(rates) else ():
             if port.rate_gbps and port.rate_gbps < usual:
-                words = f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at {usual:g}"
+                words = (
+                    f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at "
+                    f"{usual:g}"
+                )
                 evidence.fail("port-slow", f"{port.name}: {words}", port.name)
 
 
@@ -133,39 +141,59 @@ def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence
             evidence.warn("port-errors", f"{port.name}: {words}", port.name)
 
 
-def nearest(
-    found: Iterable[Port], bus_ids: dict[str, str], root: Path | None = None
-) -> dict[str, dict]:
-    """Device -> the adapters nearest to it, and where they are. `bus_ids`: device -> PCI
-    address.
+def pcie_counts(root: Path | None = None) -> PcieCounts:
+    """Of every device on the way from a GPU or an adapter to the root; without those that count
+    no errors.
     """
-    pci = (root or SYS) / "bus/pci/devices"
-    adapters = {port.name.partition("/")[0]: port for port in found if port.bus_id}
-    places = {}
+    devices = (root or SYS) / "bus/pci/devices"
+    adapters = {port.bus_id for port in ports(root)} - {""}
+    found: PcieCounts = {}
+    for address in sorted({*host_info.nvidia_devices(devices), *adapters}):
+        place = (devices / address).resolve()
+        for folder in [place, *place.parents]:
+            if ADDRESS.fullmatch(folder.name):
+                known = {kind: _total(folder / f"aer_dev_{kind}") for kind in PCIE_ERRORS}
+                found[folder.name] = {kind: n for kind, n in known.items() if n is not None}
+    return {address: known for address, known in found.items() if known}
+
+
+def new_pcie_errors(before: PcieCounts, after: PcieCounts, evidence: Evidence) -> None:
+    """Add each device whose link counted new errors."""
+    for address, now in after.items():
+        then = before.get(address, {})
+        new = {kind: count - then.get(kind, count) for kind, count in now.items()}
+        if new.get("correctable", 0) <= MOST_CORRECTABLE:
+            new["correctable"] = 0
+        if shown := [f"{new[kind]} {kind}" for kind in PCIE_ERRORS if new.get(kind, 0) > 0]:
+            verdict = FAIL if new.get("fatal", 0) > 0 else WARN
+            words = f"PCIe link of {address}: new errors during the checks: {', '.join(shown)}"
+            evidence.add(verdict, "pcie-errors", words, address)
+
+
+def _total(path: Path) -> int | None:
+    found = re.search(r"^TOTAL_ERR_\w+ (\d+)$", _text(path), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def nearest(
+    found: Sequence[Port], bus_ids: dict[str, str], root: Path | None = None
+) -> dict[str, str]:
+    """Device -> where the adapter nearest to it is. `bus_ids`: device -> PCI address."""
+    pci, places = (root or SYS) / "bus/pci/devices", {}
     for device, bus_id in bus_ids.items():
-        distances = {name: _distance(pci, bus_id, port) for name, port in adapters.items()}
-        known = [distance for distance in (SWITCH, NUMA, FAR) if distance in distances.values()]
-        if known:
-            least = known[0]
-            places[device] = {
-                "where": least,
-                "adapters": [name for name, d in distances.items() if d == least],
-            }
+        distances = {_distance(pci, bus_id, port) for port in found if port.bus_id}
+        if known := [distance for distance in NEAREST if distance in distances]:
+            places[device] = known[0]
     return places
 
 
-def far_from_adapters(places: dict[str, dict], evidence: Evidence) -> None:
+def far_from_adapters(places: dict[str, str], evidence: Evidence) -> None:
     """Warn of devices whose nearest adapter is farther than that of most devices."""
-    counts = Counter(place["where"] for place in places.values())
-    order = (SWITCH, NUMA, FAR)
-    for device, place in places.items():
-        nearer = sum(
-            count
-            for where, count in counts.items()
-            if order.index(where) < order.index(place["where"])
-        )
+    ranks = {device: NEAREST.index(where) for device, where in places.items()}
+    for device, where in places.items():
+        nearer = sum(rank < ranks[device] for rank in ranks.values())
         if 2 * nearer > len(places):
-            words = f"its nearest network adapter is on {place['where']}"
+            words = f"its nearest network adapter is on {where}"
             evidence.warn(
                 "far-adapter", f"{device}: {words}, {nearer} other GPUs have one nearer", device
             )

@@ -1,21 +1,15 @@
 """Fault injection (`accept-node --inject FAULT`): proves that the verdict names the fault.
 
-The faults of a check are listed in its SPEC and implemented where it measures. This file has those
-of the runner.
+The faults of a check are listed in its SPEC, those of the runner here. All are implemented where
+they would occur.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import signal
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.limits import problems
-from gpuworker.judgement.report import Evidence
 
 # Faults of the runner: id -> kind of the finding that proves it.
 RUNNER_FAULTS = {
@@ -50,30 +44,5 @@ def known_faults(checks: dict[str, Registered]) -> list[Fault]:
     ]
 
 
-def before_measuring(plan: Plan) -> None:
-    if plan.injected("hung-check"):
-        time.sleep(1e6)
-    if plan.injected("crashed-check"):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def send(sender, evidence: Evidence, plan: Plan) -> None:
-    """Send the evidence to the runner."""
-    if plan.injected("parse-failure"):
-        sender.send_bytes(b"\x80\x04 truncated")
-    else:
-        sender.send(evidence)
-
-
-def wall_clock(plan: Plan, measured: bool) -> float:
-    """time.time(), before the check and after it has `measured`."""
-    return time.time() + (3600 if measured and plan.injected("lying-clock") else 0)
-
-
 def refused_limits(plan: Plan, models: tuple[str, ...]) -> list[str]:
     return list(problems({"gemm_bf16": 1e6}, models).values()) if plan.injected("bad-limit") else []
-
-
-def before_writing(report: Path, inject: str) -> None:
-    if inject == "full-disk":
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(report))

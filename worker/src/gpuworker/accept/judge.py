@@ -90,8 +90,8 @@ class Judged:
 
     def to_dict(self) -> dict:
         """For people who read the file of the report."""
-        return {"verdict": self.verdict, "reason": self.reason,
-                "verdicts": {check.name: check.verdict for check in self.checks if check.name}}  # fmt: skip
+        verdicts = {check.name: check.verdict for check in self.checks if check.name}
+        return {"verdict": self.verdict, "reason": self.reason, "verdicts": verdicts}
 
 
 def judge(
@@ -161,16 +161,14 @@ def _compare_request(report: Report, asked: Requested, whole: Evidence) -> None:
 
 def _node(report: Report, asked: Requested, known: dict[str, Registered], whole: Evidence) -> None:
     seen, expected = len(report.models), report.requested.gpus
-    named = any(p.kind == "gpus-missing" for evidence in report.checks for p in evidence.problems)
     if seen != asked.gpus or expected != asked.gpus:
         words = f"{seen} of {expected} GPUs seen, requested were {asked.gpus}"
         kind = "nodes-expected" if seen == expected else "gpus-missing"
-        if not (named and kind == "gpus-missing"):
-            whole.incomplete(kind, words, seen=seen, expected=asked.gpus)
+        whole.incomplete(kind, words, seen=seen, expected=asked.gpus)
     names = [evidence.name for evidence in report.checks]
     lacking = [name for name in asked.checks or at_level(asked.level, known) if name not in names]
     ended = any(e.has(INCOMPLETE, FAIL) for e in report.checks if e.name not in known)
-    if lacking and not ended:  # else the runner has said why
+    if lacking and not ended and not whole.problems:  # else it is known why
         whole.incomplete("missing", f"the report lacks what was requested: {', '.join(lacking)}")
     for name in dict.fromkeys(names):
         if names.count(name) > 1:

@@ -98,17 +98,18 @@ def problems(evidence: Evidence, plan: Plan, *names: str, **own: tuple[float, fl
                 share = rate / statistics.median(peers)
                 text = f"{device} is slow: {what} is {share:.0%} of the median of its peers"
                 least = (HOST | own).get(what, GPUS) if cuda else REHEARSAL
-                _judge(evidence, "slow", text, device, what, share, least)
+                judge_share(evidence, "slow", text, device, what, share, least)
     for what, shares in evidence.facts.get("kept", {}).items():
         for device, share in shares.items():
             text = f"{device} stalls: {what} loses {1 - share:.0%} of its time in slow calls"
             least = GPUS if cuda else STALLS_OF_REHEARSAL
-            _judge(evidence, "stall", text, device, what, share, least)
+            judge_share(evidence, "stall", text, device, what, share, least)
 
 
-def _judge(
+def judge_share(
     evidence: Evidence, kind: str, text: str, device: str, what: str, share: float, least: tuple
 ) -> None:
+    """Add a share below the least for a WARN and for a FAIL."""
     warn, fail = least
     if share < warn:
         verdict = FAIL if share < fail else WARN

@@ -8,29 +8,26 @@ hour ago, since this boot and with this driver, is not tested again.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import signal
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpuworker.accept import check_process, registry
+from gpuworker.accept.check_process import supervise
 from gpuworker.accept.check_spec import Plan, Registered
-from gpuworker.accept.judge import Judged, judge
-from gpuworker.accept.peer_comparison import GPUS, REHEARSAL
+from gpuworker.accept.judge import Judged
+from gpuworker.accept.peer_comparison import GPUS, REHEARSAL, judge_share
 from gpuworker.accept.publish import publish
 from gpuworker.judgement.kinds import KINDS, act_of
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import (
     EXIT_CODES,
-    FAIL,
     PASS,
-    WARN,
     Evidence,
     Report,
-    not_done,
     parsed,
     write_json,
 )
@@ -41,12 +38,11 @@ from gpuworker.runtime.plain_files import read_plain
 
 DEADLINE_S = {"cuda": 14.0, "cpu": 90.0}  # of 15 s; rehearsals share cores
 KILL_S = 0.5
-POLL_S = 0.1
 PASSED_S = 3600
 MOST_BYTES = 1 << 24
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RUNNER = "runner"
-SKIPPED, DONE = "skipped", "done"  # what the child sends in place of the check that it begins
+SKIPPED = "skipped"  # what the child sends in place of the check that it begins
 
 Measured = Callable[[Registered, Plan], tuple[Evidence, float]]
 Work = Callable[[Report, Measured], None]
@@ -57,11 +53,25 @@ def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) 
     begin, stopped, passed = time.monotonic(), [], path.with_name("passed.json")
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     whole = not (args.inject or args.check)
-    doing, report, end = _in_a_child(report, plan, passed if whole else None, work, stopped)
+    doing, seconds = RUNNER, DEADLINE_S[plan.device]
+
+    def told(said: object) -> None:
+        nonlocal doing, report
+        if not isinstance(said, Evidence):
+            doing, report = said
+
+    def test(sender: Connection) -> None:
+        if whole and is_known(plan, passed):
+            sender.send((SKIPPED, report))
+        else:
+            _test(report, work, sender)
+        sender.send(Evidence())
+
+    end = supervise(test, seconds, lambda: bool(stopped), told, patience_s=KILL_S)
     if stopped:
         return ExitCode.STOPPED
     if end.problems:
-        end.name = RUNNER if doing in (SKIPPED, DONE) else doing
+        end.name = RUNNER if doing == SKIPPED else doing
         report.checks.append(end)
     elif doing == SKIPPED:
         words = "these GPUs passed less than an hour ago"
@@ -71,48 +81,21 @@ def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) 
     if args.accepted and (found := compared(report, args.accepted)).problems:
         report.checks.append(found)
     report.duration_s = time.monotonic() - begin
-    verdict, _ = publish(report, path)
-    if EXIT_CODES[verdict] == 0:
+    judged, _ = publish(report, path)
+    if EXIT_CODES[judged.verdict] == 0:
         if whole:
             remember(report, passed)
         return ExitCode.DONE
     with contextlib.suppress(OSError):
         passed.unlink()
-    judged = judge(report)
     facts = unfit(judged)
     log(Tag.RESULT, **facts)
     write_termination_message(f"{pairs(facts)}\n{judged.termination_message}")
     return ExitCode.DONE if args.exit_zero else ExitCode.NODE_UNFIT
 
 
-def _in_a_child(
-    report: Report, plan: Plan, passed: Path | None, work: Work, stopped: list[int]
-) -> tuple[str, Report, Evidence]:
-    """What the child did last, its report, and what is wrong with its end."""
-    context, doing = multiprocessing.get_context("fork"), RUNNER
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(report, plan, passed, work, sender))
-    child.start()
-    sender.close()  # so that the end of the child is noticed
-    seconds, ended = DEADLINE_S[plan.device], None
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(EOFError, OSError):
-        while ended is None and not stopped:
-            if receiver.poll(POLL_S):
-                doing, report = receiver.recv()
-            if doing in (SKIPPED, DONE):
-                ended = Evidence()
-            elif time.monotonic() > deadline:
-                ended = not_done("", "check-failed", f"not done after {seconds:g} s")
-    return doing, report, check_process.end_process(child, ended, KILL_S)
-
-
-def _child(report: Report, plan: Plan, passed: Path | None, work: Work, sender) -> None:
-    os.setpgid(0, 0)  # the parent ends the whole process group
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if passed and is_known(plan, passed):
-        sender.send((SKIPPED, report))
-        return
+def _test(report: Report, work: Work, sender: Connection) -> None:
+    """In the child: each check is announced, with the report so far."""
 
     def measured(check: Registered, its_plan: Plan) -> tuple[Evidence, float]:
         sender.send((check.name, report))
@@ -122,7 +105,7 @@ def _child(report: Report, plan: Plan, passed: Path | None, work: Work, sender) 
         return evidence, time.monotonic() - begin
 
     work(report, measured)
-    sender.send((DONE, report))
+    sender.send((RUNNER, report))
 
 
 # -- what has passed before
@@ -164,7 +147,7 @@ def compared(report: Report, file: Path) -> Evidence:
     except (OSError, ValueError) as error:
         found.warn("unreadable", f"{file}: {error}")
         return found
-    warn, fail = GPUS if report.requested.device == "cuda" else REHEARSAL
+    least = GPUS if report.requested.device == "cuda" else REHEARSAL
     for key in now.keys() & then.keys():
         (device, value), (_, before), what = now[key], then[key], key[1]
         if isinstance(value, str):
@@ -172,10 +155,10 @@ def compared(report: Report, file: Path) -> Evidence:
                 found.fail(
                     "wrong-bits", f"{device}: other bits of {what} than at acceptance", device
                 )
-        elif (share := value / before) < warn:
+        else:
+            share = value / before
             words = f"{device}: {what} is {share:.0%} of that at acceptance"
-            verdict = FAIL if share < fail else WARN
-            found.add(verdict, "baseline", words, device, measure=what, share=share)
+            judge_share(found, "baseline", words, device, what, share, least)
     if not now.keys() & then.keys():
         found.warn("missing", f"{file} has no number of these GPUs")
     return found

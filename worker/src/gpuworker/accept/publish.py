@@ -10,8 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from gpuworker.accept import fault_injection
-from gpuworker.accept.judge import judge
+from gpuworker.accept.judge import Judged, judge
 from gpuworker.accept.verdict import Check
 from gpuworker.judgement.report import (
     Report,
@@ -42,14 +41,15 @@ def log_check(tag: str, check: Check) -> None:
     log(tag, check=check.name, verdict=check.verdict, **shown)
 
 
-def publish(report: Report, path: Path) -> tuple[str, bool]:
-    """Judge the report and write it. Returns the verdict, and whether the file could be written.
+def publish(report: Report, path: Path) -> tuple[Judged, bool]:
+    """Judge the report and write it. Returns the judgement, and whether the file could be written.
 
     If not, the report says so as a check.
     """
     judged, written = judge(report, report.requested), True
     try:
-        fault_injection.before_writing(path, report.requested.inject)
+        if report.requested.inject == "full-disk":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_json(path, dataclasses.asdict(report) | judged.to_dict())
     except OSError as error:
         kind = "volume-full" if error.errno == errno.ENOSPC else "volume"
@@ -57,4 +57,4 @@ def publish(report: Report, path: Path) -> tuple[str, bool]:
         judged, written = judge(report, report.requested), False
     log("RESULT", verdict=judged.verdict, report=path, summary=judged.summary)
     write_termination_message(judged.termination_message)
-    return judged.verdict, written
+    return judged, written

@@ -157,7 +157,10 @@ def _add_problems_of_facts(check: Registered, found: Evidence, plan: Plan) -> No
         try:
             check.problems(found, plan)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            words = "one is missing or of the wrong kind; was the report changed, or is its worker of another version?"
+            words = (
+                "one is missing or of the wrong kind; was the report changed, or is its worker of "
+                "another version?"
+            )
             if not found.has(INCOMPLETE):
                 found.incomplete("contradiction", f"its facts are damaged: {words}")
     ranks = found.facts.get("ranks")

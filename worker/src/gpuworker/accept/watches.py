@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept import check_spec, fabric, host_info, pcie_errors
+from gpuworker.accept import check_spec, fabric, host_info
 from gpuworker.accept.publish import log_check
 from gpuworker.accept.verdict import of_problems
 from gpuworker.judgement import xids
@@ -31,9 +31,7 @@ KERNEL_LOG = Path("/dev/kmsg")
 def watch(report: Report) -> Iterator[None]:
     """Add what was seen during the checks to the report."""
     gpus = XidWatch() if report.requested.device == "cuda" else None
-    if gpus:
-        gpus.start()
-    before = fabric.ports(), pcie_errors.counts()
+    before = fabric.ports(), fabric.pcie_counts()
     try:
         yield
     finally:
@@ -45,9 +43,9 @@ def watch(report: Report) -> Iterator[None]:
                 log_check(check_spec.TAGS[0], of_problems(found.name, found))
 
 
-def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Counts) -> Evidence:
+def _links(inject: str, before: list[fabric.Port], pcie_before: fabric.PcieCounts) -> Evidence:
     """What the links counted since then."""
-    after, pcie_after = fabric.ports(), pcie_errors.counts()
+    after, pcie_after = fabric.ports(), fabric.pcie_counts()
     if inject == PORT_FAULT:
         before = [fabric.Port("mlx5_0/1", True, errors={"symbol_error": 3})]
         after = [dataclasses.replace(before[0], errors={"symbol_error": 15})]
@@ -55,69 +53,57 @@ def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Coun
         pcie_before, pcie_after = ({"0000:3b:00.0": {"correctable": count}} for count in (7, 5007))
     found = Evidence(name="fabric")
     fabric.new_errors(before, after, found)
-    pcie_errors.grown(pcie_before, pcie_after, found)
+    fabric.new_pcie_errors(pcie_before, pcie_after, found)
     return found
 
 
 class XidWatch:
-    """`start` before the checks, `stop` after them."""
+    """Xids from now until `stop`. `said`: by the process that waits for them: pairs of GPU and
+    code, the text of a problem, or None when it begins.
+    """
 
     def __init__(self) -> None:
-        self.events: list[tuple[str, int]] = []  # GPU and code
-        self.problem = ""  # why Xids may be missing
+        self.said: list[tuple[str, int] | str | None] = []
         context = multiprocessing.get_context("fork")
-        self._receiver, self._sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_watch, args=(self._sender,), daemon=True)
-
-    def start(self) -> None:
+        self.receiver, sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_watch, args=(sender,), daemon=True)
         self._process.start()
-        self._sender.close()  # so that the receiver notices the end of the process
-        if not self._receiver.poll(START_S):
-            self.problem = "NVML does not answer"
-        else:
-            self._receive()
+        sender.close()  # so that the receiver notices the end of the process
+        if not self.receiver.poll(START_S):
+            self.said.append("NVML does not answer")
 
     def stop(self) -> Evidence:
         """Evidence with the Xids, or why they are unknown."""
-        while not self.problem and self._receiver.poll():
-            self._receive()
+        try:
+            while self.receiver.poll():
+                self.said.append(self.receiver.recv())
+        except (EOFError, OSError):
+            self.said.append("the process that waits for events of NVML ended")
         self._process.kill()
         self._process.join(KILL_S)
-        found = Evidence(facts={"events": [list(event) for event in self.events]}, name="xids")
-        for gpu, code in dict.fromkeys(self.events):
-            if not gpu_inventory.is_given(gpu):
-                continue
-            kind, hardware = xids.judged(code)
-            words = f"{gpu}: Xid {code} during the checks"
-            found.add(FAIL if hardware else WARN, kind, words, gpu, code=code)
-        if self.problem and host_info.xids(KERNEL_LOG) is None:
-            why = f"{self.problem}, and {KERNEL_LOG} cannot be read here"
+        found = Evidence(name="xids")
+        for gpu, code in dict.fromkeys(each for each in self.said if isinstance(each, tuple)):
+            if gpu_inventory.is_given(gpu):
+                kind, hardware = xids.judged(code)
+                words = f"{gpu}: Xid {code} during the checks"
+                found.add(FAIL if hardware else WARN, kind, words, gpu, code=code)
+        problems = [each for each in self.said if isinstance(each, str)]
+        if problems and host_info.xids(KERNEL_LOG) is None:
+            why = f"{problems[0]}, and {KERNEL_LOG} cannot be read here"
             found.warn("unreadable", f"the Xids of the driver are unknown: {why}")
         return found
 
-    def _receive(self) -> None:
-        try:
-            kind, *event = self._receiver.recv()
-        except (EOFError, OSError):
-            self.problem = "the process that waits for events of NVML ended"
-            return
-        if kind == "problem":
-            (self.problem,) = event
-        elif kind == "xid":
-            self.events.append(tuple(event))
-
 
 def _watch(sender) -> None:
-    """Send ("ready",), then ("xid", GPU, code) for each event, or ("problem", text)."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with gpu_inventory.nvml() as library:
             if library is None:
-                sender.send(("problem", "NVML cannot be opened"))
+                sender.send("NVML cannot be opened")
                 return
             _wait(library, sender)
     except Exception as error:  # of NVML, or of a version of pynvml that lacks a function
-        sender.send(("problem", f"NVML has no events: {type(error).__name__}: {error}"))
+        sender.send(f"NVML has no events: {type(error).__name__}: {error}")
 
 
 def _wait(library, sender) -> None:
@@ -125,7 +111,7 @@ def _wait(library, sender) -> None:
     for index in range(library.nvmlDeviceGetCount()):
         handle = library.nvmlDeviceGetHandleByIndex(index)
         library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, events)
-    sender.send(("ready",))
+    sender.send(None)
     while True:
         try:
             event = library.nvmlEventSetWait(events, WAIT_MS)
@@ -134,6 +120,5 @@ def _wait(library, sender) -> None:
                 continue
             raise
         uuid = gpu_inventory.ask(library, "nvmlDeviceGetUUID", event.device)
-        sender.send(
-            ("xid", gpu_inventory.text(uuid or "a GPU that NVML cannot name"), int(event.eventData))
-        )
+        gpu = gpu_inventory.text(uuid or "a GPU that NVML cannot name")
+        sender.send((gpu, int(event.eventData)))

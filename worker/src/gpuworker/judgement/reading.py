@@ -10,24 +10,21 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import math
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from gpuworker.judgement.kinds import KINDS
 from gpuworker.judgement.report import (
-    FAIL,
-    INCOMPLETE,
     LARGEST_NUMBER,
     NODE,
     SCHEMA_VERSION,
-    WARN,
     WORLD,
-    Evidence,
-    Measurement,
+    Name,
     Problem,
     Report,
 )
@@ -35,21 +32,18 @@ from gpuworker.judgement.report import (
 NOT_A_REPORT = "JSON that is not a report"
 OWN_FIELDS = ("run_id", "started")  # with these it is a report that has lost its checks
 DEEPEST = 32  # levels of nested lists and objects; a report has about ten
-MOST_GPUS, MOST_RANKS = 1024, 1 << 20  # of a node, of a world
+MOST_GPUS = {NODE: 1024, WORLD: 1 << 20}
 LONGEST_NAME = 253  # characters, as Kubernetes allows for the name of a node
+Reader = Callable[[object], object]
 
 
 class WrongError(ValueError):
     """A value that is not of the declared type; the path to it is added on the way out."""
 
-    def __init__(self, value: object, expected: str = "") -> None:
-        super().__init__(
-            f" is {str(value)[:80]!r}, expected {expected}" if expected else f" {value}"
-        )
-        self.path = ""
+    path = ""
 
     def __str__(self) -> str:
-        return f"damaged report: {self.path.removeprefix('.')}{self.args[0]}"
+        return "damaged report: " + f"{self.path} {self.args[0]}".lstrip(". ")
 
 
 def report_of(found: object) -> Report:
@@ -62,7 +56,7 @@ def report_of(found: object) -> Report:
         words = f"schema_version {version!r:.80} is of another release"
         raise ValueError(f"{words}; this one reads {SCHEMA_VERSION}")
     if _is_deeper(found, DEEPEST):
-        raise ValueError(f"damaged report: more than {DEEPEST} levels of nested lists and objects")
+        raise WrongError(f"has more than {DEEPEST} levels of nested lists and objects")
     json.dumps(found, ensure_ascii=False).encode()  # raises on half a character (\ud800)
     return _reader(Report)(found)
 
@@ -77,87 +71,93 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 @functools.cache
-def _reader(kind: object) -> Callable[[object], object]:
+def _reader(kind: object) -> Reader:
     """A function that makes a value of an annotated type from a JSON value."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return functools.partial(_object, kind, _fields(kind))
-    if origin in (types.UnionType, typing.Union):
+    if kind in SCALARS:
+        return SCALARS[kind]
+    if origin is typing.Literal:
+        return functools.partial(_one_of, inner)
+    if origin is types.UnionType:
         read = _reader(inner[0])
         return lambda value: None if value is None else read(value)
-    if origin is tuple and inner[-1] is not ...:
-        return functools.partial(_pair, [_reader(each) for each in inner])
-    if origin in (list, tuple):
-        return functools.partial(_list, origin, _reader(inner[0]))
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+        return functools.partial(_object, kind, readers)
+    readers = [_reader(each) for each in inner if each is not ...]
     if origin is dict:
-        return functools.partial(_map, _reader(inner[1]))
-    return SCALARS[kind]
+        return functools.partial(_map, *readers)
+    pair = len(readers) if len(readers) > 1 else None
+    return functools.partial(_list, origin, readers, pair)
 
 
-def _fields(kind: type) -> list[tuple[str, Callable]]:
-    hints = typing.get_type_hints(kind)
-    return [(field.name, _reader(hints[field.name])) for field in dataclasses.fields(kind)]
-
-
-def _object(kind: type, fields: list[tuple[str, Callable]], value: object) -> object:
-    if not isinstance(value, dict):
-        raise WrongError(value, "an object")
-    values = {}
-    for name, read in fields:
-        if name not in value:
-            raise at(f".{name}", WrongError("is missing"))
-        try:
-            values[name] = read(value[name])
-        except WrongError as error:
-            raise at(f".{name}", error) from None
-    made = kind(**values)
+def _object(kind: type, readers: dict[str, Reader], value: object) -> object:
+    found = _of(dict, value, "an object")
+    for name in readers:
+        if name not in found:
+            raise WrongError(f"has no {name}")
+    made = kind(*_read(".{}", readers, readers.values(), map(found.get, readers)))
     if kind in BEYOND:
         BEYOND[kind](made)
     return made
 
 
-def _pair(readers: list[Callable], value: object) -> tuple:
-    if not isinstance(value, list) or len(value) != len(readers):
-        raise WrongError(value, f"a list of {len(readers)}")
-    return tuple(read(each) for read, each in zip(readers, value, strict=True))
+def _list(make: type, readers: list[Reader], length: int | None, value: object) -> list | tuple:
+    found = _of(list, value, "a list")
+    if length not in (None, len(found)):
+        raise _wrong(value, f"a list of {length}")
+    return make(_read("[{}]", itertools.count(), itertools.cycle(readers), found))
 
 
-def _list(origin: type, read: Callable, value: object) -> list | tuple:
-    if not isinstance(value, list):
-        raise WrongError(value, "a list")
-    return origin(_items(read, enumerate(value)))
+def _map(read_key: Reader, read: Reader, value: object) -> dict:
+    found = _of(dict, value, "an object")
+    keys = _read("[{!r:.80}]", found, itertools.repeat(read_key), found)
+    values = _read("[{!r:.80}]", found, itertools.repeat(read), found.values())
+    return dict(zip(keys, values, strict=True))
 
 
-def _map(read: Callable, value: object) -> dict:
-    if not isinstance(value, dict):
-        raise WrongError(value, "an object")
-    return dict(zip(value, _items(read, value.items()), strict=True))
-
-
-def _items(read: Callable, pairs: typing.Iterable[tuple[object, object]]) -> list:
-    found = []
-    for key, value in pairs:
+def _read(
+    step: str, places: Iterable, readers: Iterable[Reader], values: Iterable
+) -> Iterator[object]:
+    """The values, each by its own reader. `step`: format of a place in the path to an error."""
+    for place, read, value in zip(places, readers, values, strict=False):
         try:
-            found.append(read(value))
+            yield read(value)
         except WrongError as error:
-            raise at(f"[{key!r:.80}]", error) from None
-    return found
+            error.path = step.format(place) + error.path
+            raise
 
 
-def at(place: str, error: WrongError) -> WrongError:
-    error.path = place + error.path
-    return error
+def _wrong(value: object, expected: str) -> WrongError:
+    return WrongError(f"is {str(value)[:80]!r}, expected {expected}")
+
+
+def _of(kind: type, value: object, expected: str) -> typing.Any:
+    if not isinstance(value, kind):
+        raise _wrong(value, expected)
+    return value
+
+
+def _one_of(allowed: tuple, value: object) -> object:
+    if value not in allowed:
+        raise _wrong(value, f"one of {', '.join(map(repr, allowed))}")
+    return value
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise WrongError(value, "text")
-    return sys.intern(value)  # thousands of reports have the same words
+    return sys.intern(_of(str, value, "text"))  # thousands of reports have the same words
+
+
+def _name(value: object) -> str:
+    if len(text := _text(value)) > LONGEST_NAME:
+        raise WrongError(f"has {len(text)} characters, at most {LONGEST_NAME} are allowed")
+    return text
 
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise WrongError(value, "a whole number")
+        raise _wrong(value, "a whole number")
     return value
 
 
@@ -167,68 +167,36 @@ def _number(value: object) -> float:
         return math.nan
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not abs(value) < LARGEST_NUMBER:
-        raise WrongError(value, "a number below 1e100")
+        raise _wrong(value, "a number below 1e100")
     return value
 
 
-SCALARS = {str: _text, int: _count, float: _number, object: lambda value: value}
-
-
-def _name(where: str, text: str) -> None:
-    if len(text) > LONGEST_NAME:
-        words = f"has {len(text)} characters, at most {LONGEST_NAME} are allowed"
-        raise at(where, WrongError(words))
-
-
-def _one_of(where: str, value: object, allowed: typing.Collection) -> None:
-    if value not in allowed:
-        raise at(where, WrongError(value, f"one of {', '.join(map(repr, allowed))}"))
+SCALARS = {
+    str: _text, Name: _name, int: _count, float: _number, object: lambda value: value,
+}  # fmt: skip
 
 
 def _problem(found: Problem) -> None:
-    _one_of(".verdict", found.verdict, (FAIL, INCOMPLETE, WARN))
     if found.kind not in KINDS:
-        raise at(".kind", WrongError(f"is {found.kind:.80}, which this release does not know"))
-    value = found.numbers.get("value", 0.0)  # the only one that a program reads
-    try:
-        if math.isnan(_number(value)):
-            raise WrongError(value, "a number")
-    except WrongError as error:
-        raise at(".numbers.value", error) from None
-
-
-def _evidence(found: Evidence) -> None:
-    for name in (found.name, *found.hashes):
-        _name(".name", name)
-
-
-def _measurement(found: Measurement) -> None:
-    _name(".name", found.name)
-    _name(".device", found.device)
+        raise WrongError(f"has the kind {found.kind:.80}, which this release does not know")
+    # the only number that a program reads
+    if math.isnan(_number(found.numbers.get("value", 0.0))):
+        raise WrongError("has a value that is no number")
 
 
 def _report(found: Report) -> None:
-    for name in ("node", "pod", "run_id"):
-        _name(f".{name}", getattr(found, name))
     if not found.node:
-        raise at(".node", WrongError("is empty"))
-    _one_of(".scope", found.scope, (NODE, WORLD))
-    _one_of(".requested.device", found.requested.device, ("cuda", "cpu"))
-    most = MOST_GPUS if found.scope == NODE else MOST_RANKS
-    if found.requested.gpus > most:
-        raise at(".requested.gpus", WrongError(f"is more than {most}"))
+        raise WrongError("node is empty")
+    if found.requested.gpus > MOST_GPUS[found.scope]:
+        raise WrongError(f"requested more than {MOST_GPUS[found.scope]} GPUs")
     if (found.scope == WORLD) != bool(found.world and found.world.nodes):
-        raise at(
-            ".world", WrongError(found.world, f"nodes in a report of scope {WORLD}, else null")
-        )
+        raise WrongError(f"world has nodes in a report of scope {WORLD}, else it is null")
     try:
         aware = datetime.datetime.fromisoformat(found.started).tzinfo is not None
     except ValueError:
         aware = False
     if not aware:
-        raise at(".started", WrongError(found.started, "an ISO 8601 time with a time zone"))
+        raise WrongError(f"started is {found.started!r:.80}, no ISO 8601 time with a time zone")
 
 
-BEYOND: dict[type, Callable] = {
-    Problem: _problem, Evidence: _evidence, Measurement: _measurement, Report: _report,
-}  # fmt: skip
+BEYOND: dict[type, Callable] = {Problem: _problem, Report: _report}

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
+from typing import Literal, NewType
 
 from gpuworker.runtime.plain_files import replace_plain
 
@@ -22,6 +23,7 @@ EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 SCHEMA_VERSION = 5
 NODE, WORLD = "node", "world"  # scope of a report
 WORLD_REPORT = "report-world.json"
+Name = NewType("Name", str)  # of a length that a page can show
 LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 
 
@@ -33,10 +35,10 @@ class Measurement:
     NaN: the value was not finite.
     """
 
-    name: str
+    name: Name
     value: float
     unit: str
-    device: str = ""
+    device: Name = ""
 
 
 @dataclass
@@ -44,11 +46,11 @@ class Problem:
     """One problem that a check saw, or that its numbers and facts show.
 
     `kind` is a key of judgement.kinds.KINDS. `parts` are what it is about: "cuda:3",
-    "cuda:0→cuda:1", "rank 5", "node gpu-7", "mlx5_3/1", a volume, the UUID or the PCI address of a
-    GPU; none is the whole node. `numbers` show it. `reason` is for people.
+    "cuda:0→cuda:1", "rank 5", "node gpu-7", "mlx5_3/1", a volume, the UUID or the PCI address of
+    a GPU; none is the whole node. `numbers` show it. `reason` is for people.
     """
 
-    verdict: str
+    verdict: Literal["FAIL", "INCOMPLETE", "WARN"]
     kind: str
     reason: str
     parts: list[str] = field(default_factory=list)
@@ -70,8 +72,8 @@ class Evidence:
     # measure -> (ceiling, its origin)
     ceilings: dict[str, tuple[float, str]] = field(default_factory=dict)
     # fingerprint -> hex; group in facts["hash_group"]
-    hashes: dict[str, str] = field(default_factory=dict)
-    name: str = ""  # of the check
+    hashes: dict[Name, str] = field(default_factory=dict)
+    name: Name = ""  # of the check
     duration_s: float = 0.0
 
     def add(self, verdict: str, kind: str, reason: str, *parts: object, **numbers: object) -> None:
@@ -97,7 +99,7 @@ def not_done(name: str, kind: str, *reasons: str) -> Evidence:
 class Requested:
     """What a node was requested to test. No `checks`: all of the level."""
 
-    device: str
+    device: Literal["cpu", "cuda"]
     gpus: int
     level: str
     checks: tuple[str, ...] = ()
@@ -126,15 +128,15 @@ class Report:
     """Evidence of the checks. Scope "node": one node tested itself. Scope "world": the ranks of
     `world` tested each other, and `node` and `pod` are those of rank 0."""
 
-    node: str
-    pod: str
-    run_id: str
+    node: Name
+    pod: Name
+    run_id: Name
     requested: Requested
     started: str
     checks: list[Evidence] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     duration_s: float = 0.0
-    scope: str = NODE
+    scope: Literal["node", "world"] = NODE
     world: World | None = None  # None in a report of scope "node"
     schema_version: int = SCHEMA_VERSION
 

@@ -1,15 +1,16 @@
-"""Matrix products of every number format are correct on every GPU, and as fast as on other GPUs of the model and node.
+"""Matrix products of every number format are correct on every GPU, and as fast as on its peers.
 
 All GPUs of the node run at the same time: they share power, cooling and the host. The numbers are
 TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less
 power), with the L2 cache overwritten before each product. A product is correct if
 
-- 64×64 sampled elements agree with the same product in float64 on the host within
-  4·eps·(|exact| + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its
-  rounding and that of partial sums, and the accumulation in float32. Errors of random data grow with √n, not n (Higham
-  and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019): float32 that ran as TF32 is outside.
-- no row and no column is an outlier in C·x = A·(B·x) with random signs x in float64 on the device (Freivalds' check):
-  this covers every element of C of the first product.
+- 64×64 sampled elements agree with the same product in float64 on the host within 4·eps·(|exact|
+  + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its
+  rounding and that of partial sums, and the accumulation in float32. Errors of random data grow
+  with √n, not n (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019):
+  float32 that ran as TF32 is outside.
+- no row and no column is an outlier in C·x = A·(B·x) with random signs x in float64 on the device
+  (Freivalds' check): this covers every element of C of the first product.
 - all later products have the bits of the first, after each batch.
 """
 
@@ -63,7 +64,8 @@ def measure(plan: Plan) -> Evidence:
     asked = [kind for kind in FORMATS if f"gemm_{kind}" in SPEC.measures_at(plan.level)]
     kinds = [kind for kind in asked if any(_has(kind, device) for device in devices)]
     evidence.inapplicable = {
-        f"gemm_{kind}": f"no {kind} on {'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
+        f"gemm_{kind}": f"no {kind} on "
+        f"{'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
         for kind in asked
         if kind not in kinds and devices
     }

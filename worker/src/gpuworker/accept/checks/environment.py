@@ -6,13 +6,15 @@ warns.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import platform
 from pathlib import Path
 
-from gpuworker.accept import environment_problems, fabric, host_info, node_facts
+from gpuworker.accept import environment_problems, errors, fabric, host_info
 from gpuworker.accept.check_spec import Plan, Spec
-from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.report import INCOMPLETE, Evidence, Problem
 from gpuworker.runtime import gpu_inventory
 
 SPEC = Spec(
@@ -38,6 +40,8 @@ SPEC = Spec(
         "small-shm": "setting",
     },
 )
+# what --expect can require
+VERSIONS = ("torch", "cuda", "nccl", "cudnn", "driver", "python", "kernel")
 # Injected fault -> changes to the driver's data of the last GPU.
 FAULTY_GPU = {
     "ecc-error": {"ecc_uncorrected": 3},
@@ -51,8 +55,8 @@ FAULTY_GPU = {
     "other-program": {"programs": ("trainer (process 4711)",)},
 }
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+PLACES = dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"), fabric.NUMA)
 SXID = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
-NEAR, FAR = ({"where": where, "adapters": []} for where in (fabric.NUMA, fabric.FAR))
 
 
 def _ports(**faults: object) -> dict:
@@ -66,7 +70,7 @@ FAULTY = {
     "missing-gpu": {"gpus_seen": 0, "gpus_expected": 1},
     "port-down": _ports(up=False),
     "slow-port": _ports(rate_gbps=100.0),
-    "far-adapter": {"nearest_adapters": {f"cuda:{i}": FAR if i == 3 else NEAR for i in range(4)}},
+    "far-adapter": {"nearest_adapters": {**PLACES, "cuda:3": fabric.FAR}},
     "small-shm": {"shm_bytes": 64 << 20, "shm_needed": True},
     "xid": {"xids": [dataclasses.asdict(host_info.xid(XID, 60.0))]},
     "switch-error": {"xids": [dataclasses.asdict(host_info.xid(SXID, 60.0))]},
@@ -74,7 +78,7 @@ FAULTY = {
 
 
 def measure(plan: Plan) -> Evidence:
-    models, uuids, problem = node_facts.gpus_of_torch(plan)
+    models, uuids, problem = gpus_of_torch(plan)
     source, gpus = "", [gpu_inventory.Gpu("cpu")]
     if plan.device == "cuda":
         source, gpus = gpu_inventory.inventory()
@@ -82,7 +86,7 @@ def measure(plan: Plan) -> Evidence:
         gpus = [gpu for gpu in gpus if gpu_inventory.is_given(gpu.uuid)]
     if gpus:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY_GPU.get(plan.inject, {}))
-    versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
+    found = versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
     bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
     ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
     if xids and gpu_inventory.given():
@@ -90,7 +94,7 @@ def measure(plan: Plan) -> Evidence:
         xids = [each for each in xids if each.kind == "SXid" or each.bus_id in own]
     evidence = Evidence()
     evidence.facts = {
-        **versions,
+        **found,
         "cuda_error": problem.reason if problem else "",
         "cuda_error_kind": problem.kind if problem else "",
         "gpus_expected": plan.gpus,
@@ -109,12 +113,50 @@ def measure(plan: Plan) -> Evidence:
         else [dataclasses.asdict(event) for event in xids],
         **FAULTY.get(plan.inject, {}),
     }
-    _expect(plan, versions, evidence)
+    _expect(plan, found, evidence)
     return evidence
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
     environment_problems.add_problems(evidence, plan)
+
+
+def versions(driver: str | None) -> dict[str, str | None]:
+    """By the names in VERSIONS; None: unknown on this node."""
+    import torch
+
+    nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
+    cudnn = None
+    with contextlib.suppress(RuntimeError):  # it asks the first GPU
+        cudnn = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
+    found = (
+        torch.__version__, torch.version.cuda, ".".join(map(str, nccl)) if nccl else None, cudnn,
+        driver, platform.python_version(), platform.release(),
+    )  # fmt: skip
+    return dict(zip(VERSIONS, found, strict=True))
+
+
+def gpus_of_torch(plan: Plan) -> tuple[list[str], dict[str, str], Problem | None]:
+    """Models and UUIDs ("cuda:3" -> UUID) of the GPUs, and why CUDA cannot be used: one lost GPU
+    is enough.
+    """
+    import torch
+
+    from gpuworker.accept.kernels import timing
+
+    if plan.device != "cuda":
+        return [], {}, None
+    try:
+        models = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return models, timing.uuids(plan), None
+    except Exception as error:  # torch has several classes for errors of CUDA
+        problem = errors.problem_of(error)
+        kind = "cuda-error" if problem.kind == "check-failed" else problem.kind
+        hint = ": does the fabric manager run (nvidia-smi -q, Fabric State)?" * (
+            kind == "fabric-manager"
+        )
+        words = f"CUDA cannot be used: {problem.reason}{hint}"
+        return [], {}, dataclasses.replace(problem, kind=kind, verdict=INCOMPLETE, reason=words)
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:

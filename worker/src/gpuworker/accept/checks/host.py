@@ -1,4 +1,4 @@
-"""The cores and the memory of the host are as fast as those beside them, and as those of other nodes.
+"""The cores and the memory of the host are as fast as those beside them and of other nodes.
 
 For each NUMA node in turn, one thread per core copies within memory of that node, and then computes
 SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and

@@ -1,4 +1,4 @@
-"""Every link of a GPU, to the host and to each other GPU, reaches its bandwidth and delivers data unchanged.
+"""Every link of a GPU, to host and other GPUs, reaches its bandwidth and delivers data unchanged.
 
 Host links: copies from and to pinned memory near the GPU, each direction alone and both together.
 One GPU is judged at a time, since GPUs may share an uplink. Peer
@@ -170,7 +170,10 @@ def _nvlink_faults(gpus: list[Gpu], evidence: Evidence) -> None:
             words = f"NVML reports {up} of {has} NVLinks: is nvidia-ml-py too old?"
             evidence.warn("unknown", f"{device}: {words}", device)
         elif down and not has:
-            words = f"{up} of {up + down} NVLinks are up, whether this board has the others is not known"
+            words = (
+                f"{up} of {up + down} NVLinks are up, whether this board has the others is not "
+                "known"
+            )
             evidence.warn("nvlink-down", f"{device}: {words}", device)
 
 
@@ -181,7 +184,10 @@ def _near(gpus: list, evidence: Evidence) -> dict[str, set[int]]:
     near = {gpu.device: host_info.local_cpus(gpu.bus_id) for gpu in gpus if gpu.bus_id}
     for device, cpus in near.items():
         if cpus and not cpus & os.sched_getaffinity(0):
-            words = "this pod may not use any CPU of its NUMA node, so its host link is measured from another one"
+            words = (
+                "this pod may not use any CPU of its NUMA node, so its host link is measured from "
+                "another one"
+            )
             evidence.warn("far-cpus", f"{device}: {words}", device)
     return near
 

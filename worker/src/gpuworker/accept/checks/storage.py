@@ -1,4 +1,4 @@
-"""The volumes of the job keep the data that all ranks write, and return it unchanged and fast enough.
+"""The volumes of the job keep what all ranks write, and return it unchanged and fast enough.
 
 Without volumes the scratch folder is tested, and the report notes it. On a volume that the nodes
 share: ddp-launch -m gpuworker.accept.ddp_tests --storage /out

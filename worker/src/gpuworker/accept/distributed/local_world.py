@@ -3,6 +3,9 @@
 The ranks are forked from the check's process, which has imported torch and has not used a GPU yet.
 torchrun would import torch twice in a row, several seconds per check. Across nodes ddp-tests runs
 the same programs under torchrun.
+
+Each rank tells which collective it enters, which names the rank that hangs: a time-out is reported
+by the ranks that wait, and NCCL ends one of these first.
 """
 
 from __future__ import annotations
@@ -17,14 +20,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.distributed.progress import Progress, late
 from gpuworker.accept.distributed.rank_context import join
 from gpuworker.accept.errors import BrokenWorldError, kind_of, words_of
 from gpuworker.judgement.report import INCOMPLETE, Problem
@@ -63,16 +65,16 @@ def run(plan: Plan, program: Callable[..., dict], /, **options: object) -> list[
 
 
 class World:
-    """Processes of one program. An error ends them all. `folder`: where they meet, and record
-    their progress.
-    """
+    """Processes of one program. An error ends them all. `folder`: where they meet."""
 
     def __init__(
         self, plan: Plan, folder: Path, program: Callable[..., dict], options: dict
     ) -> None:
-        self.plan, self.folder = plan, folder
+        self.plan = plan
         self.size = plan.gpus if plan.device == "cuda" else plan.processes
         self.connections, self.processes = [], []
+        self.answers: dict[int, dict] = {}  # result or error, by rank
+        self.entered = [(0, "")] * self.size  # number and name of the last collective of each rank
         context = multiprocessing.get_context("fork")
         for rank in range(self.size):
             mine, its = context.Pipe()
@@ -83,22 +85,22 @@ class World:
             self.connections.append(mine)
 
     def results(self) -> list[dict]:
-        found: dict[int, dict] = {}
         # before the check itself is ended, which names no rank
         hang_s = self.plan.deadline_s - min(10, 0.2 * self.plan.deadline_s)
         problem, end = None, time.monotonic() + hang_s
-        while len(found) < self.size and not problem:
-            waiting = {
-                each: rank for rank, each in enumerate(self.connections) if rank not in found
-            }
+        while len(self.answers) < self.size and not problem:
+            ranks = {each: rank for rank, each in enumerate(self.connections)}
+            waiting = [each for each, rank in ranks.items() if rank not in self.answers]
             ends = [process.sentinel for process in self.processes]
-            left_s = max(0, end - time.monotonic())
-            ready = multiprocessing.connection.wait([*waiting, *ends], left_s)
-            for each in waiting.keys() & ready:
-                found[waiting[each]] = self._answer(waiting[each])
-            problem = self._problem(found) if ready else _failed(f"no result after {hang_s:g} s")
+            left_s = end - time.monotonic()
+            ready = multiprocessing.connection.wait([*waiting, *ends], max(0, left_s))
+            for each in ranks.keys() & ready:
+                self._receive(ranks[each])
+            problem = self._problem()
+            if left_s < 0 and not problem:
+                problem = _failed(f"no result after {hang_s:g} s")
         if problem:
-            late_ranks, places = self._places(found)
+            late_ranks, places = self._places()
             if late_ranks and problem.kind == "check-failed" and not problem.parts:
                 problem.kind, problem.parts = "not-arrived", [f"rank {rank}" for rank in late_ranks]
             reasons = "; ".join(filter(None, [problem.reason, *places, *self._kill()]))
@@ -107,19 +109,22 @@ class World:
             connection.send(None)
         for process in self.processes:
             process.join(END_S)
-        return [found[rank]["result"] for rank in range(self.size)]
+        return [self.answers[rank]["result"] for rank in range(self.size)]
 
-    def _answer(self, rank: int) -> dict:
-        """What a rank sent. One that sent an error or nothing is about to end."""
+    def _receive(self, rank: int) -> None:
+        """One that sent an error or nothing is about to end."""
         try:
-            answer = self.connections[rank].recv()
+            said = self.connections[rank].recv()
         except (EOFError, OSError):
-            answer = {"error": "ended without a result"}
-        if "error" in answer:
+            said = {"error": "ended without a result"}
+        if isinstance(said, tuple):
+            self.entered[rank] = said
+            return
+        self.answers[rank] = said
+        if "error" in said:
             self.processes[rank].join(END_S)
-        return answer
 
-    def _problem(self, found: dict[int, dict]) -> Problem | None:
+    def _problem(self) -> Problem | None:
         """The rank that ended, rather by a signal than by an error, which may follow from the
         end of another rank.
         """
@@ -128,7 +133,7 @@ class World:
         for rank, code in ended.items():
             if code < 0:
                 return _failed(f"rank {rank} ended with {signal.Signals(-code).name}", rank)
-        for rank, answer in found.items():
+        for rank, answer in self.answers.items():
             if "error" in answer and codes[rank] in (FAILED, None):
                 verdict, kind = answer.get("kind", (INCOMPLETE, "check-failed"))
                 return Problem(verdict, kind, f"rank {rank}: {answer['error']}", [f"rank {rank}"])
@@ -136,17 +141,17 @@ class World:
             return _failed(f"rank {rank} ended with exit code {code}", rank)
         return None
 
-    def _places(self, found: dict[int, dict]) -> tuple[list[int], list[str]]:
+    def _places(self) -> tuple[list[int], list[str]]:
         """The ranks that others wait for, and in words where those without a result are, and
         which cannot go on.
         """
         running = [
             rank
             for rank, each in enumerate(self.processes)
-            if rank not in found and each.exitcode is None
+            if rank not in self.answers and each.exitcode is None
         ]
         states = {rank: STATES.get(processes.state(self.processes[rank].pid)) for rank in running}
-        behind, where = late(self.folder, self.size, running) if running else ([], "")
+        behind, where = late(self.entered, running) if running else ([], "")
         return behind, [where] + [f"rank {rank} {state}" for rank, state in states.items() if state]
 
     def _kill(self) -> list[str]:
@@ -162,20 +167,32 @@ class World:
         ]
 
 
+def late(entered: Sequence[tuple[int, str]], running: Collection[int]) -> tuple[list[int], str]:
+    """The `running` ranks that did not arrive where the others wait, and words; "" if no rank
+    has begun.
+    """
+    last, name = max(entered)
+    behind = [rank for rank in running if entered[rank][0] < last]
+    if not behind:
+        return [], f"no rank has passed {name}" if last and len(running) == len(entered) else ""
+    waiting = sum(count == last for count, _ in entered)
+    ranks = f"rank{'s' * (len(behind) > 1)} {', '.join(map(str, behind))}"
+    return behind, f"{ranks} did not arrive at {name}, where {waiting} of {len(entered)} ranks wait"
+
+
 def _failed(reason: str, *ranks: int) -> Problem:
     return Problem(INCOMPLETE, "check-failed", reason, [f"rank {rank}" for rank in ranks])
 
 
 def _rank(rank: int, size: int, folder: Path, connection, plan: Plan, program, options) -> None:
     try:
-        progress = Progress(folder, rank)
-        progress.enter("the start of the process group")
+        connection.send((1, "the start of the process group"))
         if plan.device == "cpu":
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
         store = dist.FileStore(str(folder / "store"), size)
         context = join(
             store, rank, size, rank, plan.device, timeout_s(plan), inject=plan.inject,
-            progress=progress,
+            entered=1, world=connection,
         )  # fmt: skip
         store.set_timeout(datetime.timedelta(seconds=store_timeout_s(plan)))
         context.enter("the start of its program")

@@ -9,11 +9,11 @@ import json
 import os
 import socket
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.distributed.progress import Progress
 from gpuworker.runtime import process_group
 
 
@@ -33,7 +33,8 @@ class RankContext:
     inject: str = ""  # fault that one rank injects
     inject_rank: int = -1
     shared: int = 0  # values of rank 0, by `share`
-    progress: Progress | None = None  # within a node
+    entered: int = 0  # collectives
+    world: Connection | None = None  # of a local world, which is told of them
 
     @property
     def label(self) -> str:
@@ -53,8 +54,9 @@ class RankContext:
         """Record that this rank enters the collective `name`, before it does: a hang then names
         the other ranks.
         """
-        if self.progress:
-            self.progress.enter(name)
+        if self.world:
+            self.entered += 1
+            self.world.send((self.entered, name))
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -4,8 +4,8 @@ A test of a pair shows GB/s, or a fault.
 
 1. Rounds of disjoint pairs, until every node was with every other one: the usual test of pairs.
    Of more than MOST_ROUNDS + 1 nodes, each is with MOST_ROUNDS others.
-2. A node that completed no exchange is bad, and so is the node with the most bad pairs, if most
-   of its pairs with nodes that are not bad are bad; then the next one.
+2. A node that did not answer, or completed no exchange, is bad, and so is the node with the most
+   bad pairs, if most of its pairs with nodes that are not bad are bad; then the next one.
 3. A bad pair of other nodes is tested again: the link is bad after three bad exchanges in a row.
 
 Bad is relative: slower than the better pairs by `tolerance`. So slow nodes in a clear majority look
@@ -52,6 +52,7 @@ class BadNodeSearch:
             raise ValueError(f"{nodes} nodes: the search needs at least two")
         self.nodes, self.tolerance, self.expected_gbps = nodes, tolerance, expected_gbps
         self.findings = Findings()
+        self.lost: set[int] = set()  # nodes that did not answer
         self._seen: dict[Pair, list[float | str]] = defaultdict(list)
 
     def is_bad(self, value: float | str) -> bool:
@@ -61,8 +62,7 @@ class BadNodeSearch:
     def run(self) -> Tests:
         found = self.findings
         for pairs in rounds_of_pairs(self.nodes)[:MOST_ROUNDS] * -(-EXCHANGES // (self.nodes - 1)):
-            silent = self._silent()
-            yield from self._test(pair for pair in pairs if silent.isdisjoint(pair))
+            yield from self._test(pairs)
         values = [value for seen in self._seen.values() for value in seen]
         rates = sorted(value for value in values if not isinstance(value, str))
         # Of the better quarter: right while an eighth of the pairs is healthy, and no outlier.
@@ -85,18 +85,21 @@ class BadNodeSearch:
             self._withdraw()
 
     def _test(self, pairs: Iterable[Pair]) -> Tests:
-        """Test pairs, in rounds of disjoint ones."""
+        """Test pairs, in rounds of disjoint ones, without those of silent nodes."""
         waiting = list(pairs)
-        while waiting:
-            busy: set[int] = set()
+        while True:
+            silent, busy = self._silent(), set()
+            waiting = [pair for pair in waiting if silent.isdisjoint(pair)]
+            if not waiting:
+                return
             batch = [pair for pair in waiting if busy.isdisjoint(pair) and not busy.update(pair)]
             waiting = [pair for pair in waiting if pair not in batch]
             for pair, value in (yield batch).items():
                 self._seen[pair].append(value)
 
     def _silent(self) -> set[int]:
-        """Nodes that completed no exchange, also none with nodes that did with others: each
-        further one may take as long as its time-out.
+        """Nodes that did not answer, and those that completed no exchange, also none with nodes
+        that did with others: each further one may take as long as its time-out.
         """
         done = {n for pair, values in self._seen.items() if any(map(_rate, values)) for n in pair}
         failed = Counter(
@@ -106,7 +109,7 @@ class BadNodeSearch:
             if not done.isdisjoint(pair)
             for _ in values
         )
-        return {node for node, count in failed.items() if count >= EXCHANGES}
+        return self.lost | {node for node, count in failed.items() if count >= EXCHANGES}
 
     def _without_bad_nodes(self, bad: set[Pair]) -> set[Pair]:
         """The bad pairs that no bad node explains. Accuses the bad nodes."""

@@ -1,4 +1,4 @@
-"""Collectives under test: the input of each rank, and the expected value of every element of the result.
+"""Collectives under test: the input of each rank, and the expected value of every element.
 
 Element i of rank r in round k is a_r·p_i + b_r with p_i = (i + k) mod 61, a_r = r mod 7 + 1, b_r =
 r mod 1009. It depends on rank, position and round, so data of another rank, position or round is

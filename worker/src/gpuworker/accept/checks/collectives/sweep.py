@@ -222,7 +222,8 @@ def _add_algorithm(
     hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
     if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and hopper:
         words = (
-            f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), so NVLS is not "
+            f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), "
+            "so NVLS is not "
             "in use: is it disabled (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
         )
         found.warn("nvls-off", words)

@@ -1,4 +1,4 @@
-"""DDP trains as one process does: same gradients, same parameters on every rank, same end after a resume.
+"""DDP trains as one process does: same gradients, parameters on every rank, and end after a resume.
 
 Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --correctness
 """

@@ -7,7 +7,6 @@ larger.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import os
 from collections import Counter
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.correctness import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
+from gpuworker.accept.kernels.fingerprint import digest
 from gpuworker.judgement.report import Evidence
 
 NAMED = 8  # ranks of a finding
@@ -138,12 +138,7 @@ def _train(
 
 
 def _hash(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(
-            bytes(parameter.detach().cpu().contiguous().view(torch.uint8).flatten().tolist())
-        )
-    return digest.hexdigest()
+    return digest([parameter.detach() for parameter in model.parameters()])
 
 
 def _flip(tensor: torch.Tensor, bit: int) -> torch.Tensor:

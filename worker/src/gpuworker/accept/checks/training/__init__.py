@@ -1,4 +1,4 @@
-"""Every device trains: a loss falls, and transformer steps keep their speed when all devices train together.
+"""Every device trains: a loss falls, and transformer steps keep their speed when all train.
 
 A small training across nodes: ddp-launch -m gpuworker.accept.ddp_tests --train-smoke
 """
