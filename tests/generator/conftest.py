@@ -15,11 +15,6 @@ HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
 @pytest.fixture
-def seeds() -> Path:
-    return Path(__file__).parent / "seeds"
-
-
-@pytest.fixture
 def jobgen():
     """Run jobgen with arguments and text on standard input."""
 
