@@ -13,7 +13,7 @@ import pytest
 
 from hack.paths import REPO
 from tests.helpers.processes import environment, until
-from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, cut_off, hashes
+from tests.helpers.train_runs import CUTS, SMOKE, Ranks, checkpoints, cut_off, hashes
 
 # 24 steps of all ranks together in two epochs, the last of each with fewer samples.
 SMALL = ("--samples", 754, "--features", 16)
@@ -82,8 +82,8 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, number, world):
     whole = run(tmp_path / "whole", *EVERY, world=world)
-    for step in random.sample(range(1, 23), 2):
-        folder = tmp_path / str(step)
+    for cut in range(2 * CUTS):
+        folder, step = tmp_path / str(cut), random.randrange(1, 23)
         first = cut_off(SLOW, folder, step, number, *SMALL, "--batch", 64 // world, *EVERY, world=world)
         assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
         newest = max((path for path in (folder / "run").glob("epoch-*")), key=os.path.getmtime, default=None)

@@ -16,7 +16,7 @@ import pytest
 from gpuworker.train.callbacks.durable import newest
 from hack.paths import REPO
 from tests.helpers.processes import environment
-from tests.helpers.train_runs import LM, Ranks, checkpoints, cut_off, hashes, language_model, text_file, write
+from tests.helpers.train_runs import CUTS, LM, Ranks, checkpoints, cut_off, hashes, language_model, text_file, write
 
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
 OFTEN = ("--set", "logging_steps=1")
@@ -97,16 +97,17 @@ def test_the_loss_does_not_depend_on_the_number_of_ranks(tmp_path, model):
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, model, number, world):
     flags = (*model, "--epochs", 2, "--save-every", 5)
     run(tmp_path / "whole", *flags, world=world)
-    folder = tmp_path / "cut"
-    first = cut_off(SLOW, folder, random.randrange(1, 33), number, *flags, *OFTEN, world=world)
-    assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
-    made = list((folder / "run").glob("epoch-*"))
-    newest = max(made, key=lambda path: json.loads((path / "rank-0/trainer_state.json").read_text())["global_step"],
-                 default=None)  # fmt: skip
-    second = run(folder, *flags, world=world)
-    assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
-    assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
-    assert not list((folder / "run").glob("checkpoint-*")), "what was cut off takes no space"
+    for cut in range(CUTS):
+        folder = tmp_path / f"cut-{cut}"
+        first = cut_off(SLOW, folder, random.randrange(1, 33), number, *flags, *OFTEN, world=world)
+        assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
+        made = list((folder / "run").glob("epoch-*"))
+        newest = max(made, key=lambda path: json.loads((path / "rank-0/trainer_state.json").read_text())["global_step"],
+                     default=None)  # fmt: skip
+        second = run(folder, *flags, world=world)
+        assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
+        assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
+        assert not list((folder / "run").glob("checkpoint-*")), "what was cut off takes no space"
 
 
 def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path, model):
