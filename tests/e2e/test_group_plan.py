@@ -84,10 +84,9 @@ EMPTY=
 
 @pytest.mark.row("1.2", "Networking Unit")
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_environment(namespace: Namespace, tmp_path, workload: str) -> None:
+def test_environment(namespace: Namespace, workload: str) -> None:
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
-    (tmp_path / "group.yaml").write_text(ENVIRONMENT)
-    launch(namespace, tmp_path / "group.yaml", "--set", f"workload={workload}")
+    launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
     addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from tests.helpers.ddp_pods import job_ended, logs_by_node
-from tests.helpers.group_pods import jobset_ends, rank
+from tests.helpers.group_pods import jobset_ends, launch, rank
 from tests.helpers.kube import Cluster, Namespace, run, wait_until
 
 GROUP = """
@@ -75,8 +74,7 @@ def test_a_group_of_three_images(namespace: Namespace) -> None:
     text = GROUP
     for name in ("TORCH", "SHELL", "PYTHON"):
         text = text.replace(f"docker:{name}", f"docker:{os.environ[f'{name}_IMAGE']}")
-    values = run(sys.executable, "-m", "jobgen", "to-values", "-", input=text)
-    namespace.install("grp", "job-group", *images("image", "helperImage"), values=values)
+    launch(namespace, text, *images("image", "helperImage"))
     assert jobset_ends(namespace) == "Completed"
     words = {
         host: namespace.logs(rank(namespace, host)["metadata"]["name"], "task")

@@ -11,10 +11,14 @@ from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_unti
 WORKLOADS = ("jobset", "jobs")
 
 
-def launch(space: Namespace, file: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
-    """jobgen to-values FILE | helm install grp charts/job-group -f - ; returns the group's name."""
+def launch(space: Namespace, group: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
+    """jobgen to-values | helm install grp charts/job-group -f - ; returns the group's name.
+
+    `group`: a seed, another file without local files, or a text.
+    """
     renamed = ["--name", name] if name else []
-    values = jobgen("to-values", str(SEEDS / file), *renamed)
+    text = group if "\n" in str(group) else (SEEDS / group).read_text()
+    values = jobgen("to-values", "-", *renamed, input=text)
     space.install(release, "job-group", *settings, values=values)
     return name or re.search(r"^name: (\S+)$", values, re.MULTILINE)[1]
 
