@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hack.cluster_mode import Mode, mode
+from tests.e2e.test_gpu_accept import accept, passes
 from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
 from tests.helpers.group_pods import rank
 from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
@@ -113,10 +114,8 @@ def tries_of_rank(space: Namespace, pod: str, address: str) -> dict[int, str]:
 
 
 def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace: Namespace, strangers: list[Namespace]) -> None:
-    nodes = namespace.cluster.schedulable_nodes()
-    settings = f"device=cpu,nodes={len(nodes)}"
-    namespace.install("accept", "gpu-accept", "--set", settings, "--set-json", 'checks=["environment", "compute"]')
-    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    accept(namespace)
+    passes(namespace)
     for pod in namespace.pods("accept"):
         for space in strangers:
             assert tries(space, address_of(pod), REPORT_PORT) == {REPORT_PORT: "closed"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
+from tests.e2e.test_gpu_accept import accept, fleet_is_ready
 from tests.helpers.ddp_pods import job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
 from tests.helpers.group_pods import launch
@@ -118,10 +118,8 @@ def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workloa
 
 
 def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
-    number = len(limited.cluster.schedulable_nodes())
     page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
-    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet=page)
-    limited.install("accept", "gpu-accept", *QUICKLY, *settings)
+    accept(limited, *sets(resources=GUARANTEED, fleet=page))
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
     run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")
     assert_guaranteed(limited.objects("pods"))
