@@ -20,7 +20,6 @@ from tests.helpers.group_pods import (
     output,
     rank,
     started_at,
-    uninstall,
     wait_for_output,
 )
 from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
@@ -191,23 +190,6 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     env = base64.b64decode(raw.split("END\n")[1].split("-rwx")[0]).decode()
     assert f"ODD={HOSTILE}\n" in env
     assert "pwned" not in raw.split("END\n")[1]
-
-
-def test_upgrades(namespace: Namespace) -> None:
-    """An unchanged upgrade changes nothing; a changed group replaces the old one, which leaves nothing behind."""
-    tasks = {"a": {"run": "echo one; sleep 600"}, "b": {"run": "sleep 600"}}
-    install(namespace, tasks)
-    wait_for_output(namespace, "a-0", "\none")
-    before = sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp"))
-    upgrade = ["helm", "upgrade", "grp", str(REPO / "charts/job-group"), "-n", namespace.name, "--reuse-values"]
-    run(*upgrade)
-    assert sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp")) == before
-    run(*upgrade, "--set", "tasks.a.run=echo two; sleep 600")
-    wait_for_output(namespace, "a-0", "\ntwo")
-    wait_until(lambda: len(namespace.pods("grp")) == 2, "the old pods are gone", 90)
-    assert len(namespace.objects("jobset")) == 1
-    assert not set(before) & {pod["metadata"]["uid"] for pod in namespace.pods("grp")}
-    uninstall(namespace)
 
 
 def test_the_commands_in_the_notes(namespace: Namespace) -> None:

@@ -267,6 +267,7 @@ def test_refused_pods_and_absent_controllers_are_told_apart():
     job = next(each for each in found.objects["children"] if "learner-1" in each["metadata"]["name"])
     found.removed("learner-1")
     found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
+    found.event("another", "FailedCreate", "not ours")
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
     assert (finding.cause, finding.ranks, finding.detail) == ("FailedCreate", ("learner-1",), "exceeded quota: compute")
     for rank in list(found.pods):
