@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
 from tests.helpers.cluster_faults import lose_node
-from tests.helpers.group_pods import execute, rank, wait_for_output
+from tests.helpers.group_pods import execute, install, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
 
@@ -26,7 +24,7 @@ def group(namespace: Namespace) -> Namespace:
         task: {"run": run, "podTemplate": prefers(node)}
         for task, node in zip(("client", "server"), nodes(), strict=True)
     }
-    namespace.install("grp", "job-group", values=json.dumps({"schemaVersion": 1, "name": "two", "tasks": tasks}))
+    install(namespace, tasks, name="two")
     for host in ("server-0", "client-0"):
         wait_for_output(namespace, host, "serving")
     assert rank(namespace, "server-0")["spec"]["nodeName"] == nodes()[1].name

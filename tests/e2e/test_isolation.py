@@ -6,7 +6,6 @@ open, and what strangers then send neither ends nor holds a run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from hack.cluster_mode import Mode, mode
 from tests.e2e.test_gpu_accept import accept, passes
 from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
-from tests.helpers.group_pods import rank
+from tests.helpers.group_pods import install, rank
 from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
 
 pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies")
@@ -82,9 +81,8 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
     """With the policy off a stranger connects, and the group still ends as it should."""
     tasks = {"client": {"run": WAITS}, "server": {"run": WAITS}}
     for policy in ("true", "false"):
-        values = json.dumps({"schemaVersion": 1, "name": f"two-{policy}", "tasks": tasks})
         release = f"grp-{policy}"
-        namespace.install(release, "job-group", "--set", f"networkPolicy.enabled={policy}", values=values)
+        install(namespace, tasks, "--set", f"networkPolicy.enabled={policy}", release=release, name=f"two-{policy}")
 
         def pods(release: str = release) -> list[dict]:
             found = [rank(namespace, host, release) for host in ("client-0", "server-0")]

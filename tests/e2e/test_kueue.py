@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import execute, exit_code, launch, output, rank
+from tests.helpers.group_pods import end, execute, exit_code, launch, output, rank
 from tests.helpers.kube import Namespace, phases, run, wait_until
 
 QUEUES = """\
@@ -189,5 +189,5 @@ def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: 
     pods = queue.wait_for_end("grp", ranks=3)
     assert {exit_code(pod) for pod in pods} == {2}
     for host in ("a-0", "b-0", "b-1"):
-        message = rank(queue, host)["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+        message = end(rank(queue, host))["message"]
         assert "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message
