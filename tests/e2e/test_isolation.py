@@ -93,8 +93,9 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
         for space in strangers:
             state = "closed" if policy == "true" else "open"
             assert tries(space, address_of(server), AGENT_PORT) == {AGENT_PORT: state}
-        friend = client["metadata"]["name"]
-        assert tries_of_rank(namespace, friend, address_of(server)) == {AGENT_PORT: "open"}
+        # The message of another rank's task is refused, and its connection is not.
+        friend = {"pod": client["metadata"]["name"], "container": "task"}
+        assert tries(namespace, address_of(server), AGENT_PORT, **friend) == {AGENT_PORT: "open"}
         for pod in (client, server):
             namespace.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
         ends = namespace.wait_for_end(release, 2, 60)
@@ -104,11 +105,6 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
 def text_of(space: Namespace, pod: dict) -> str:
     started = pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {"running"}
     return space.logs(pod["metadata"]["name"], "task") if started else ""
-
-
-def tries_of_rank(space: Namespace, pod: str, address: str) -> dict[int, str]:
-    """From the task of another rank, whose message is refused and whose connection is not."""
-    return tries(space, address, AGENT_PORT, pod=pod, container="task")
 
 
 def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace: Namespace, strangers: list[Namespace]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.group_pods import end, execute, exit_code, launch, output, rank
-from tests.helpers.kube import Namespace, phases, run, wait_until
+from tests.helpers.kube import Namespace, phases, racks, run, wait_until
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -113,32 +113,26 @@ spec: {{levels: [{{nodeLabel: {label}}}]}}
 
 
 @pytest.fixture
-def racks(namespace: Namespace) -> Iterator[str]:
+def topology(namespace: Namespace) -> Iterator[str]:
     """A LocalQueue with a topology in which each node is a domain; returns the topology's node label."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
-    label, nodes = f"{name}/rack", namespace.cluster.schedulable_nodes()
-    for node in nodes:
-        namespace.kubectl("label", "node", node, f"{label}={node}", f"{name}/in=yes")
-    objects = TOPOLOGY + QUEUES.replace(
-        "metadata: {{name: {name}}}\n---\n",
-        'metadata: {{name: {name}}}\nspec: {{topologyName: {name}, nodeLabels: {{{name}/in: "yes"}}}}\n---\n',
-        1,
-    )
-    namespace.kubectl(
-        "apply", "-f", "-", input=objects.format(name=name, label=label, namespace=namespace.name, quota=1000)
-    )
-    yield label
-    for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
-        namespace.kubectl("delete", kind, name, "--wait=false")
-    for node in nodes:
-        namespace.kubectl("label", "node", node, f"{label}-", f"{name}/in-")
+    label = f"{name}/rack"
+    objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=namespace.name, quota=1000)
+    flavor = f"kind: ResourceFlavor\nmetadata: {{name: {name}}}\n"
+    assert flavor in objects
+    in_racks = f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
+    with racks(namespace.cluster, label):
+        namespace.kubectl("apply", "-f", "-", input=objects.replace(flavor, in_racks))
+        yield label
+        for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
+            namespace.kubectl("delete", kind, name, "--wait=false")
 
 
 @pytest.mark.parametrize("cpus", [1, 30])
-def test_a_topology_is_kept(namespace: Namespace, racks: str, cpus: int) -> None:
+def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> None:
     """Three ranks fit into one rack or none starts, although two racks together would have the room."""
-    topology = ("--set", f"kueue.requiredTopology={racks}")
-    launch(namespace, GROUP.replace("cpus: 1", f"cpus: {cpus}"), *JOBS, *topology)
+    settings = (*JOBS, "--set", f"kueue.requiredTopology={topology}")
+    launch(namespace, GROUP.replace("cpus: 1", f"cpus: {cpus}"), *settings)
     if cpus == 1:
         pods = namespace.wait_for_end("grp", ranks=3)
         assert set(phases(pods).values()) == {"Succeeded"}
