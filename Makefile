@@ -147,7 +147,7 @@ track-matrix: ## Every fault of an MLflow or Pluto server in every phase of a tr
 
 train-kills: ## RUNS (60) trainings of each program, world and signal, cut off at a random step or in a save, and resumed
 	@python3 -m hack.deps.venv dev torch train
-	@CUTS=$(or $(RUNS),60) CRASH_SAVES=$(or $(RUNS),60) $(PYTHON) -m pytest -q -n 2 --timeout 0 -k "cut_off or crash" tests/worker/test_train.py tests/worker/test_train_framework.py tests/worker/test_train_crash.py
+	@CUTS=$(or $(RUNS),60) CRASH_SAVES=$(or $(RUNS),60) $(PYTHON) -m pytest -q -n 2 --timeout 0 -k "cut_off or crash" tests/worker/test_train_programs.py tests/worker/test_train_crash.py
 
 test-trainers: ## Other training libraries under ddp-launch: stop and resume, a crash, a hang
 	@python3 -m hack.deps.venv dev torch train trainers

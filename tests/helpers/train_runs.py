@@ -21,7 +21,6 @@ from tests.helpers.processes import SOURCE, environment, free_port, until
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
 DEADLINE_S = 300
-CUTS = int(os.environ.get("CUTS", 1))  # runs of each kind that are cut off
 SMOKE, LM = "gpuworker.train.train", "gpuworker.train.train_framework"
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "ran", "to", "two", "red", "hats", "all", "day", "long"]
 
