@@ -112,17 +112,21 @@ spec: {{levels: [{{nodeLabel: {label}}}]}}
 """
 
 
-@pytest.fixture
-def topology(namespace: Namespace) -> Iterator[str]:
-    """A LocalQueue with a topology in which each node is a domain; returns the topology's node label."""
-    name = f"e2e-{uuid.uuid4().hex[:8]}"
-    label = f"{name}/rack"
-    objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=namespace.name, quota=1000)
+def queue_by_topology(space: Namespace, name: str, label: str) -> None:
+    """A LocalQueue with a topology in which the nodes with each value of the label are a domain."""
+    objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=space.name, quota=1000)
     flavor = f"kind: ResourceFlavor\nmetadata: {{name: {name}}}\n"
     assert flavor in objects
-    in_racks = f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
-    with racks(namespace.cluster, label):
-        namespace.kubectl("apply", "-f", "-", input=objects.replace(flavor, in_racks))
+    by_topology = f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
+    space.kubectl("apply", "-f", "-", input=objects.replace(flavor, by_topology))
+
+
+@pytest.fixture
+def topology(namespace: Namespace) -> Iterator[str]:
+    """Label by which each node is a domain of its own."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    with racks(namespace.cluster, label := f"{name}/rack"):
+        queue_by_topology(namespace, name, label)
         yield label
         for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
             namespace.kubectl("delete", kind, name, "--wait=false")
