@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers.rendering import IMAGE, REPO, Scenario, objects, rendered, scenarios
+from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, objects, rendered, scenarios
 
 pytestmark = pytest.mark.slow
 
@@ -35,3 +35,10 @@ def test_helm_can_keep_a_release(scenario: Scenario) -> None:
     size = len(base64.b64encode(gzip.compress(release, 9)))
     print(size)
     assert size < 0.75 * RELEASE, size
+
+
+def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:
+    """What the source-controller ignores in a git repository, by its documentation of GitRepository (v1)."""
+    left_out = {".jpg", ".jpeg", ".gif", ".png", ".wmv", ".flv", ".gz", ".zip"}
+    files = [path for chart in CHARTS for path in (REPO / "charts" / chart).rglob("*") if path.is_file()]
+    assert len(files) > 50 and [path.name for path in files if path.suffix in left_out] == []
