@@ -101,7 +101,7 @@ test-schemas: ## Every scenario against the schemas of each Kubernetes since the
 	@python3 -m hack.deps.venv dev
 	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.34.5 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
-bench: ## jobgen against its imports and SkyPilot's loader; ddp-launch's start against torchrun's, and its restarts
+bench: ## jobgen against its imports and SkyPilot's loader; ddp-launch's start against torchrun's
 	@python3 -m hack.deps.venv dev torch skypilot
 	@$(PYTHON) -m tests.bench
 
@@ -145,9 +145,9 @@ track-matrix: ## Every fault of an MLflow or Pluto server in every phase of a tr
 	@python3 -m hack.deps.venv dev torch train track
 	@OMP_NUM_THREADS=1 PYTHONPATH=generator/src $(dir $(VENV))venv-track/bin/python -m pytest -q -n 2 tests/tracking
 
-train-kills: ## RUNS (60) trainings of each program and world, killed or stopped at a random step, and resumed
+train-kills: ## RUNS (60) trainings of each program, world and signal, cut off at a random step or in a save, and resumed
 	@python3 -m hack.deps.venv dev torch train
-	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train_kills $(or $(RUNS),60) $(or $(SEED),1)
+	@CUTS=$(or $(RUNS),60) CRASH_SAVES=$(or $(RUNS),60) $(PYTHON) -m pytest -q -n 2 --timeout 0 -k "cut_off or crash" tests/worker/test_train_programs.py tests/worker/test_train_crash.py
 
 test-trainers: ## Other training libraries under ddp-launch: stop and resume, a crash, a hang
 	@python3 -m hack.deps.venv dev torch train trainers

@@ -63,13 +63,6 @@ def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str,
 
 
 @pytest.mark.parametrize("helm", HELMS)
-def test_every_file_is_what_it_was(helm: str) -> None:
-    files = {f"{number:02}": {"text": text} for number, text in enumerate(TEXTS.values())}
-    _, _, found = rendered(helm, {"files": {"a": files}, "tasks": {"t": {"run": ""}}})
-    assert list(map(bytes.decode, (found[f"a.{number}"] for number in range(len(files))))) == list(TEXTS.values())
-
-
-@pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) -> None:
     text = TEXTS[name]

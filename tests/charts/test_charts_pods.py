@@ -6,7 +6,6 @@ import pytest
 
 from tests.helpers.rendering import CHARTS, containers, pod_templates, refusal, render, task
 
-ON_NODE = {"spec": {"hostNetwork": True}}
 ETCD = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
 
 
@@ -14,13 +13,6 @@ def pods(chart: str, values: dict) -> list[dict]:
     found = pod_templates(render(chart, values))
     assert found
     return found
-
-
-def test_a_claim_for_reading_is_attached_for_reading() -> None:
-    """A disk that many nodes have, such as one with models, can be attached in no other way."""
-    (pod,) = pods("job-group", task(volumes=[{"mountPath": "/data", "claimName": "c", "readOnly": True}]))
-    claims = [volume.get("persistentVolumeClaim") for volume in pod["spec"]["volumes"]]
-    assert {"claimName": "c", "readOnly": True} in claims
 
 
 @pytest.mark.parametrize("value", ["activeDeadlineSeconds", "ttlSecondsAfterFinished"])
@@ -61,13 +53,6 @@ def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
             values = task(accelerator={"types": ["H100"], "count": 8}, podTemplate={"spec": spec})
             values |= {"gpuResourceName": ""}
         assert "resources.claims" in refusal(chart, values)
-
-
-def test_two_ranks_in_the_network_of_a_node_would_share_a_port() -> None:
-    """A declared port lets the scheduler keep them apart."""
-    for values, ports in ((task(podTemplate=ON_NODE), [[{"name": "agent", "containerPort": 29499}]]), ({}, [])):
-        (pod,) = pods("job-group", values)
-        assert [each["ports"] for each in pod["spec"]["initContainers"] if "ports" in each] == ports
 
 
 @pytest.mark.parametrize("chart", CHARTS)

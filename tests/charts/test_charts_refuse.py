@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from hack.gen import pod_schema
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render, task
+from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
 
 # What is wrong -> chart, values, a part of the message.
 REFUSED = yaml.safe_load("""
@@ -69,29 +69,12 @@ def test_a_repository_may_have_a_port_and_no_tag() -> None:
         assert "image.repository: " in refusal("job-group", {}, "--set", f"image.repository={repository}")
 
 
-@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
-def test_a_release_has_names_of_its_own_or_none(chart: str) -> None:
-    for release in ("8gpu", "run.v1"):
-        assert "Service" in refusal(chart, {}, release=release)
-    long = "llama-70b-pretraining-2026-11-experiment-run"
-    names = [{each["metadata"]["name"] for each in render(chart, {}, release=f"{long}-{end}")} for end in "ab"]
-    assert not names[0] & names[1]
-
-
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
     for block, key in (("image", "pullPolicy"), ("podSecurityContext", ""), ("networkPolicy", "egress")):
         path = f"{block}.{key}".strip(".")
         assert f"{path}: the key has no value" in refusal(chart, {block: {key: None} if key else None}, helm=helm)
-
-
-def test_a_fraction_of_a_processor_is_text_and_a_large_number_whole() -> None:
-    amounts = {"cpu": 0.5, "memory": 68719476736, "example.com/nic": 8}
-    items = render("job-group", task(resources={"requests": amounts, "limits": {"example.com/nic": 8}}))
-    (job,) = next(item for item in items if item["kind"] == "JobSet")["spec"]["replicatedJobs"]
-    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
-    assert container["resources"]["requests"] == {"cpu": "0.5", "memory": 68719476736, "example.com/nic": 8}
 
 
 def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 import subprocess
-from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, IMAGE, LEAST, REPO, Scenario, objects, rendered, scenarios, template
+from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, objects, rendered, scenarios
 
 pytestmark = pytest.mark.slow
 
 OBJECT = 262_144  # bytes of annotations, in which `kubectl apply` and Argo CD keep an object
 RELEASE = 1_048_576  # bytes of a Secret, in which Helm keeps a release
-LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
@@ -39,35 +35,6 @@ def test_helm_can_keep_a_release(scenario: Scenario) -> None:
     size = len(base64.b64encode(gzip.compress(release, 9)))
     print(size)
     assert size < 0.75 * RELEASE, size
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The charts as tools package them that stamp a commit or a digest on versions."""
-    folder = tmp_path_factory.mktemp("packages")
-    for chart in CHARTS:
-        version = ("--version", "1.2.3-rc.1+abc", "--app-version", "2+x")
-        command = ["helm", "package", str(REPO / "charts" / chart), *version, "-d", str(folder)]
-        subprocess.run(command, check=True, capture_output=True)
-    return folder
-
-
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_version_with_build_metadata_gives_legal_labels_and_images(packages: Path, chart: str, helm: str) -> None:
-    (package,) = packages.glob(f"{chart}-*.tgz")
-    done = template(helm, package, json.dumps(LEAST[chart]).encode())
-    assert done.returncode == 0, done.stderr.decode()
-    for item in objects(done.stdout.decode()):
-        for labels in (item["metadata"].get("labels", {}), pod_labels(item)):
-            assert [value for value in labels.values() if not LABEL.fullmatch(value)] == [], item["metadata"]["name"]
-    images = re.findall(r"image: (\S+)", done.stdout.decode())
-    assert images and not [image for image in images if "+" in image]
-    assert [item for item in yaml.safe_load_all(done.stdout) if "1.2.3-rc.1_abc" in json.dumps(item)]
-
-
-def pod_labels(item: dict) -> dict:
-    return item.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
 
 
 def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:

@@ -9,7 +9,6 @@ import yaml
 
 from tests.helpers.rendering import REPO, pod_templates, render, task
 
-FABRICS = REPO / "values-examples/fabrics"
 PAGE = (REPO / "docs/clusters.md").read_text()
 TYPES: dict[str, dict[str, list[str]]] = {}  # GPU type -> node label -> values
 for label, types in yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text()).items():
@@ -80,30 +79,3 @@ def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
     tested = {each["key"].split("/")[0] for term in terms for each in term["matchExpressions"]}
     # Not by the type of the instance, which says nothing of GPUs.
     assert {label.split("/")[0] for label in LABELS} - {"node.kubernetes.io"} <= tested
-
-
-def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:
-    """A node that was tested is one that a run can use."""
-    shared = (REPO / "charts/shared/_common.tpl").read_text()
-    assert set(re.findall(r"{key: (\S+), .*effect: NoSchedule}", shared)) == {"nvidia.com/gpu", "amd.com/gpu", "sku"}
-
-
-def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
-    described = {REPO / "docs" / re.search(r"\]\((\S+)\)", row[1])[1]: row for row in rows("Fast networks")}
-    assert {path.name for path in described} == {path.name for path in FABRICS.glob("*.yaml")}
-    for path, row in described.items():
-        values = yaml.safe_load(path.read_text())
-        user = values.get("podSecurityContext", {}).get("runAsUser")
-        assert row[3] == ("the chart's" if user is None else f"{user}, for memory locks"), path.name
-        if resource := re.search(r"`(\S+/\S+)`", row[2]):
-            devices = {**values.get("resources", {}).get("limits", {})}
-            assert resource[1] in devices, path.name
-        networks = yaml.safe_load(
-            values.get("podTemplate", {})
-            .get("metadata", {})
-            .get("annotations", {})
-            .get("networking.gke.io/interfaces", "[]")
-        )
-        if number := re.search(r"(\d+) networks", row[2]):
-            assert len(networks) - 1 == int(number[1]), path.name  # without eth0
-        assert ("a claim" in row[2]) == ("resourceClaims" in str(values)), path.name

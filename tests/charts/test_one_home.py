@@ -9,9 +9,8 @@ import yaml
 
 from gpuworker.launch import config
 from gpuworker.runtime import contract
-from jobgen import contract as jobgen_contract
 from jobgen import schema
-from tests.helpers.rendering import CHARTS, REPO, containers, refusal, render, task, tried
+from tests.helpers.rendering import CHARTS, REPO, containers, refusal, render, task
 
 FOLLOWED = [each.name for each in contract.VARIABLES if each.override is contract.Override.FOLLOWED]
 
@@ -58,13 +57,6 @@ def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
     assert {name: found[name] for name in mine} == mine
 
 
-def test_jobgen_has_the_limits_of_the_contract() -> None:
-    assert jobgen_contract.LONGEST_NAME == contract.LONGEST_NAME
-    assert jobgen_contract.NAME_LIMIT == contract.NAME_LIMIT
-    assert jobgen_contract.FILES_LIMIT_BYTES == contract.FILES_LIMIT_BYTES
-    assert contract.RESERVED_MOUNTS == jobgen_contract.RESERVED_MOUNTS
-
-
 def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
     assert "POD_NAME" not in (REPO / "schemas/jobgroup/task.yaml").read_text(), "a list of names of its own"
     for name in [*contract.reserved_names(groups=True), f"{contract.INTERNAL_PREFIX}X", *FOLLOWED, "EPOCHS"]:
@@ -76,20 +68,6 @@ def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
         )
         free = name in (*FOLLOWED, "EPOCHS")
         assert problems == ([] if free else ["refused-field"]), name
-
-
-def test_the_chart_takes_the_longest_name_that_jobgen_takes() -> None:
-    """In both workloads: a task of 48 letters was refused by jobgen, and taken by the workload jobs."""
-    fits = contract.NAME_LIMIT - len(contract.LONGEST_NAME % ("rl", "", 0))
-    for letters, workload in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
-        done = tried("job-group", {"workload": workload, "tasks": {"t" * letters: {"run": "true"}}})
-        assert (done.returncode == 0) == (letters == fits), (letters, workload)
-
-
-def test_one_version() -> None:
-    for chart in CHARTS:
-        about = yaml.safe_load((REPO / f"charts/{chart}/Chart.yaml").read_text())
-        assert {about["version"], about["appVersion"], jobgen_contract.VERSION} == {contract.VERSION}
 
 
 def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hack.local_cluster.settings import nodes
-from tests.e2e.test_gpu_accept import fleet_is_ready, fleet_of, node_pods, waits
+from tests.e2e.test_gpu_accept import accept, fleet_is_ready, fleet_of, fleet_when, node_pods, waits
 from tests.e2e.test_gpu_accept_life import init_state
 from tests.helpers.cluster_faults import lose_node
 from tests.helpers.kube import Namespace, wait_until
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.matrix
 
 def test_a_page_whose_node_is_drained_comes_back_with_its_verdict(namespace: Namespace) -> None:
     count = len(nodes())
-    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={count}", *SLOWLY)
+    accept(namespace, checks=SLOWLY)
     wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
     (page,) = namespace.objects("pods", "app.kubernetes.io/component=fleet")
     node, uid = page["spec"]["nodeName"], page["metadata"]["uid"]
@@ -48,7 +48,7 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
     label = f"{namespace.name}/page"
     namespace.cluster.kubectl("label", "node", lost.name, f"{label}=here")
     where = f'fleet.nodeSelector={{"{label}": "here"}}'
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu,nodes=2", "--set-json", where, *SLOWLY)
+    accept(namespace, "--set-json", where, checks=SLOWLY)
 
     def testing() -> bool:
         pods = [pod for pod in node_pods(namespace) if pod["spec"].get("nodeName") == lost.name]
@@ -58,11 +58,9 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
     namespace.cluster.kubectl("label", "node", kept.name, f"{label}=here")
     lose_node(namespace.cluster, lost)
 
-    def settled() -> dict | None:
-        fleet = fleet_of(namespace)
-        return fleet if fleet and fleet["nodes"] and not waits(fleet) else None
-
-    fleet = wait_until(settled, "the page is back, and waits for no pod", 240)
+    fleet = fleet_when(
+        namespace, lambda fleet: fleet["nodes"] and not waits(fleet), "the page is back, and waits for no pod"
+    )
     assert [(node["node"], node["verdict"]) for node in fleet["nodes"]] == [(kept.name, "PASS")]
     assert (fleet["verdict"], fleet["coverage"]["nodes_expected"]) == ("INCOMPLETE", 2)
     assert not fleet_is_ready(namespace)

@@ -93,20 +93,17 @@ def test_a_group_runs_and_ends_without_the_api_server(namespace: Namespace) -> N
     ends_untouched(namespace, before)
 
 
-def test_a_running_group_survives_without_dns(namespace: Namespace) -> None:
-    start(namespace)
-    before = both_serve(namespace)
-    with frozen("coredns"):
-        time.sleep(BREAK_S)
-    end(namespace)
-    ends_untouched(namespace, before)
+def without(space: Namespace, unit: str) -> contextlib.AbstractContextManager[None]:
+    """The network between the ranks is cut, or the unit frozen."""
+    addresses = {node: rank(space, host)["status"]["podIP"] for node, host in zip(nodes(), HOSTS, strict=True)}
+    return cut_network(addresses) if unit == "network" else frozen(unit)
 
 
-def test_a_running_group_survives_a_cut_network(namespace: Namespace) -> None:
+@pytest.mark.parametrize("unit", ["coredns", "network"])
+def test_a_running_group_survives_without(namespace: Namespace, unit: str) -> None:
     start(namespace)
     before = both_serve(namespace)
-    addresses = {node: rank(namespace, host)["status"]["podIP"] for node, host in zip(nodes(), HOSTS, strict=True)}
-    with cut_network(addresses):
+    with without(namespace, unit):
         time.sleep(BREAK_S)
     end(namespace)
     ends_untouched(namespace, before)
@@ -117,8 +114,7 @@ def test_a_forming_group_waits_without(namespace: Namespace, unit: str) -> None:
     """The client's setup lasts until the fault; then the server waits for it at the barrier."""
     start(namespace, client={"setup": "until [ -e /tmp/go ]; do sleep 0.2; done"})
     wait_until(lambda: phases(namespace.pods("grp")) == dict.fromkeys(HOSTS, "Running"), "both pods run", 60)
-    addresses = {node: rank(namespace, host)["status"]["podIP"] for node, host in zip(nodes(), HOSTS, strict=True)}
-    with cut_network(addresses) if unit == "network" else frozen(unit):
+    with without(namespace, unit):
         execute(namespace, "client-0", "touch", "/tmp/go")
         time.sleep(BREAK_S)
         before = identities(namespace)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.test_kueue import queue as queue  # a fixture
-from tests.helpers.group_pods import output
-from tests.helpers.kube import Cluster, Namespace, jobgen, phases, wait_until
+from tests.helpers.group_pods import launch, output
+from tests.helpers.kube import Cluster, Namespace, phases, wait_until
 
 pytestmark = pytest.mark.matrix
 
@@ -68,11 +68,9 @@ def evictions(space: Namespace) -> list[str]:
     return found
 
 
-def launch(space: Namespace, tmp_path, workload: str, early_s: int = 0) -> None:
-    (tmp_path / "group.yaml").write_text(GROUP.replace("EARLY", str(early_s)))
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+def start(space: Namespace, workload: str, early_s: int = 0) -> None:
     chosen = f"kueue.queueName=queue,workload={workload},tasks.after.dependsOn.late=done"
-    space.install("grp", "job-group", "--set", chosen, values=values)
+    launch(space, GROUP.replace("EARLY", str(early_s)), "--set", chosen)
 
 
 def assert_ends_without_eviction(space: Namespace) -> None:
@@ -90,25 +88,21 @@ def assert_ends_without_eviction(space: Namespace) -> None:
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_a_jobset_with_a_rank_that_is_done_is_not_evicted(settings, queue: Namespace, tmp_path) -> None:
-    launch(queue, tmp_path, "jobset")
+def test_a_jobset_with_a_rank_that_is_done_is_not_evicted(settings, queue: Namespace) -> None:
+    start(queue, "jobset")
     assert_ends_without_eviction(queue)
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(
-    settings, queue: Namespace, tmp_path
-) -> None:
+def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(settings, queue: Namespace) -> None:
     """Kueue takes a pod that has succeeded for one that is not ready: docs/clusters.md says what to do."""
-    launch(queue, tmp_path, "jobs")
+    start(queue, "jobs")
     wait_until(lambda: evictions(queue), "Kueue evicts the pod group", 240)
     assert any("PodsReady" in message for message in evictions(queue))
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_without_a_recovery_time_out_ranks_may_end_once_all_were_ready(
-    settings, cluster, queue: Namespace, tmp_path
-) -> None:
+def test_without_a_recovery_time_out_ranks_may_end_once_all_were_ready(settings, cluster, queue: Namespace) -> None:
     configure(cluster, "0s")
-    launch(queue, tmp_path, "jobs", early_s=20)
+    start(queue, "jobs", early_s=20)
     assert_ends_without_eviction(queue)

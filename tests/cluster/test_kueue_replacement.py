@@ -11,7 +11,7 @@ import pytest
 
 from hack import test_cluster
 from tests.cluster.test_node_actions import STATE, UNFIT, install, is_tainted
-from tests.e2e.test_kueue import QUEUES, TOPOLOGY
+from tests.e2e.test_kueue import queue_by_topology
 from tests.e2e.test_kueue_runs import complete
 from tests.helpers.ddp_pods import TRAIN, node_pods, pod_name, start
 from tests.helpers.kube import Cluster, Namespace, wait_until
@@ -34,19 +34,10 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def queue(namespace: Namespace) -> Iterator[Namespace]:
-    objects = TOPOLOGY + QUEUES.replace("metadata: {{name: {name}}}\n---\n", FLAVOR, 1)
-    text = objects.format(name="moves", label=HOSTNAME, namespace=namespace.name, quota=1000)
-    namespace.kubectl("apply", "-f", "-", input=text)
+    queue_by_topology(namespace, "moves", HOSTNAME)
     yield namespace
     for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
         namespace.kubectl("delete", kind, "moves", "--wait=false")
-
-
-FLAVOR = """\
-metadata: {{name: {name}}}
-spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}
----
-"""
 
 
 def placed(space: Namespace) -> list[str]:

@@ -14,8 +14,7 @@ import random
 
 import pytest
 
-from tests.e2e.test_gpu_accept import QUICKLY
-from tests.e2e.test_gpu_accept_life import fleet_of
+from tests.e2e.test_gpu_accept import QUICKLY, fleet_of, fleet_when
 from tests.helpers.kube import REPO, Cluster, Namespace, run, wait_until
 
 ROUNDS = int(os.environ.get("MARK_ROUNDS", "3"))
@@ -119,11 +118,8 @@ def test_a_dry_run_shows_the_mark_and_leaves_the_node(namespace: Namespace, vict
     cluster = namespace.cluster
     before = others(node(cluster, victim))
     install(namespace, victim, 1, "--set", "inject=nan-product,nodeActionsDryRun=true")
-
-    def shown() -> bool:
-        fleet = fleet_of(namespace)
-        return bool(fleet) and fleet["marks"] == {victim: "would taint"}
-
-    wait_until(shown, "the page shows what it would do", 300)
+    fleet_when(
+        namespace, lambda fleet: fleet["marks"] == {victim: "would taint"}, "the page shows what it would do", 300
+    )
     assert others(node(cluster, victim)) == before and not is_tainted(cluster, victim)
     assert STATE not in node(cluster, victim)["metadata"]["annotations"]

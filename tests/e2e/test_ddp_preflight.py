@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.helpers.ddp_pods import (
+    assert_ends,
     assert_verdict,
     assert_why,
     install,
@@ -76,16 +77,14 @@ FOREIGN_SERVICES = {
 def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace: Namespace, service: str) -> None:
     command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
-    assert_verdict(wait_for_ends(namespace, 1), 65, cause, "node 0 at run-ddp-run-")
-    assert_why(namespace, cause, "node 0 at run-ddp-run-")
+    assert_ends(namespace, (1,), 65, cause, "node 0 at run-ddp-run-")
 
 
 @pytest.mark.matrix
 def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
-    assert_verdict(wait_for_ends(namespace, 1), 64, "name-not-resolved", "run-ddp-run-")
-    assert_why(namespace, "name-not-resolved", "run-ddp-run-")
+    assert_ends(namespace, (1,), 64, "name-not-resolved", "run-ddp-run-")
 
 
 @pytest.mark.matrix
@@ -122,8 +121,7 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
 @pytest.mark.matrix
 def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
-    assert_verdict(wait_for_ends(namespace, 2), 2, "usage", "NODE_RANK=2")
-    assert_why(namespace, "usage", "NODE_RANK=2")
+    assert_ends(namespace, (2,), 2, "usage", "NODE_RANK=2")
 
 
 @pytest.mark.matrix
@@ -142,8 +140,7 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     }
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
     namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
-    assert_verdict(wait_for_ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
-    assert_why(namespace, "duplicate-node", "left-over")
+    assert_ends(namespace, (0, 1), 67, "duplicate-node", "left-over")
 
 
 @pytest.mark.matrix
@@ -159,15 +156,13 @@ def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
         30,
     )
     admit(namespace, room)
-    assert_verdict(wait_for_ends(namespace, *range(room)), 66, "node-missing", f"node {room} ")
-    assert_why(namespace, "node-missing", f"node {room} ")
+    assert_ends(namespace, range(room), 66, "node-missing", f"node {room} ")
 
 
 @pytest.mark.matrix
 def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
-    assert_verdict(wait_for_ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
-    assert_why(namespace, "node-unfit", "/dev/shm", "64Mi", "1Gi")
+    assert_ends(namespace, (0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
 @pytest.mark.matrix

@@ -13,8 +13,7 @@ from tests.helpers.kube import Namespace, wait_until
 
 @pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
 def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
-    settings = [f"nodes={nodes}", "procsPerNode=2"]
-    install(namespace, *(word for setting in settings for word in ("--set", setting)))
+    install(namespace, "--set", f"nodes={nodes},procsPerNode=2")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     ranks = set()
     for node, text in logs_by_node(namespace).items():
@@ -34,7 +33,7 @@ def test_a_bare_torchrun_forms_a_world(namespace: Namespace, backend: str) -> No
     settings = ["launcher=torchrun", "nodes=2", "procsPerNode=2", f"rendezvous.backend={backend}"]
     if backend == "etcd":
         settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
-    install(namespace, *(word for setting in settings for word in ("--set", setting)))
+    install(namespace, "--set", ",".join(settings))
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     assert all("world=4" in text for text in logs_by_node(namespace).values())
 

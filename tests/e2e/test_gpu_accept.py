@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import urllib.request
+from collections.abc import Callable
 
 import pytest
 from jsonschema import Draft7Validator
@@ -63,19 +64,39 @@ def waits(fleet: dict) -> bool:
     return any("has no report yet" in finding["reason"] for finding in fleet["findings"])
 
 
+def fleet_when(
+    space: Namespace, holds: Callable[[dict], object], what: str, deadline_s: float = 240, release: str = "accept"
+) -> dict:
+    """The result of the fleet once this holds of it."""
+
+    def found() -> dict | None:
+        fleet = fleet_of(space, release)
+        return fleet if fleet and holds(fleet) else None
+
+    return wait_until(found, what, deadline_s)
+
+
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
     nodes = space.cluster.schedulable_nodes()
 
-    def complete() -> dict | None:
-        fleet = fleet_of(space)
-        if not fleet:
-            return None
+    def complete(fleet: dict) -> bool:
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
-        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet) else None
+        return sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet)
 
-    return wait_until(complete, f"{verdict} for {len(nodes)} nodes", 240)
+    return fleet_when(space, complete, f"{verdict} for {len(nodes)} nodes")
+
+
+def accept(space: Namespace, *settings: str, release: str = "accept", checks: tuple[str, ...] = QUICKLY) -> list[str]:
+    """Install an acceptance of every node; the names of the nodes."""
+    nodes = space.cluster.schedulable_nodes()
+    space.install(release, "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *checks, *settings)
+    return nodes
+
+
+def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet") -> None:
+    space.kubectl("rollout", "status", what, "--timeout=240s")
 
 
 def merged(space: Namespace) -> dict:
@@ -114,16 +135,13 @@ def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace
         "accept", "gpu-accept", "--set", "device=cpu,nodes=1", "--set-json", selector("no-such"), *QUICKLY
     )
 
-    def verdict() -> str | None:
-        fleet = fleet_of(namespace)
-        return fleet["verdict"] if fleet and not waits(fleet) else None
-
-    assert wait_until(verdict, "the page is there", 120) == "INCOMPLETE" and not fleet_is_ready(namespace)
+    fleet = fleet_when(namespace, lambda fleet: not waits(fleet), "the page is there", 120)
+    assert fleet["verdict"] == "INCOMPLETE" and not fleet_is_ready(namespace)
     upgrade(namespace, "--set", f"nodes={len(nodes) + 1}", "--set-json", selector("linux"), "--set-string", "runId=2")
     fleet = fleet_with(namespace, "INCOMPLETE", "2")
     assert fleet["coverage"]["nodes_reported"] == len(nodes) and not fleet_is_ready(namespace)
     upgrade(namespace, "--set-json", f"nodes={json.dumps(nodes)}", "--set-string", "runId=3")
-    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    passes(namespace)
 
 
 def upgrade(space: Namespace, *settings: str) -> None:
@@ -132,8 +150,7 @@ def upgrade(space: Namespace, *settings: str) -> None:
 
 
 def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
-    nodes = namespace.cluster.schedulable_nodes()
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", f"nodes={len(nodes)}")
+    nodes = accept(namespace, checks=())
     pods = wait_until(lambda: finished(namespace), "every node has a report", 280)
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
     for pod in pods:
@@ -146,10 +163,10 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
         output = namespace.logs(pod["metadata"]["name"], "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
             assert tag in output
-    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=60s")
+    passes(namespace, "daemonset/accept-gpu-accept")
     verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
     fleet = fleet_with(namespace, verdict)
-    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=60s")
+    passes(namespace)
     run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
     assert served(namespace, "/").startswith("<!DOCTYPE html>") and fleet["rehearsal"]
@@ -160,8 +177,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
 
 
 def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
-    settings = f"device=cpu,nodes={len(namespace.cluster.schedulable_nodes())},limits.gemm_fp32=70"
-    namespace.install("accept", "gpu-accept", "--set", settings, *QUICKLY)
+    accept(namespace, "--set", "limits.gemm_fp32=70")
     for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
         report = report_of(namespace, pod["metadata"]["name"])
         Draft7Validator(SCHEMA).validate(report)
@@ -178,7 +194,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
         run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
     # A new run id tests again, although no pod is ready, and what the last run found no longer counts.
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
-    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=240s")
+    passes(namespace, "daemonset/accept-gpu-accept")
     for pod in node_pods(namespace):
         assert report_of(namespace, pod["metadata"]["name"])["run_id"] == "2"
     assert {node["run_id"] for node in fleet_with(namespace, "PASS", "2")["nodes"]} == {"2"}
@@ -193,9 +209,7 @@ def ended(space: Namespace, condition: str) -> list[dict]:
 
 def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespace) -> None:
     """First with a fault put in on purpose: each node finds it, and the page shows it."""
-    nodes = namespace.cluster.schedulable_nodes()
-    settings = ["workload=job", f"nodes={len(nodes)}", "device=cpu", "inject=nan-product"]
-    namespace.install("accept", "gpu-accept", *(word for value in settings for word in ("--set", value)), *QUICKLY)
+    nodes = accept(namespace, "--set", "workload=job,inject=nan-product")
     for verdict, condition in (("FAIL", "Failed"), ("PASS", "Complete")):
         pods = ended(namespace, condition)
         assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes

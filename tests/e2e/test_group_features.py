@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 import re
 import subprocess
 
 import pytest
 
-from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
     WORKLOADS,
     exit_code,
+    install,
     jobset_ends,
     launch,
     output,
     rank,
     started_at,
-    uninstall,
     wait_for_output,
 )
 from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
-
-
-def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:
-    """Values written by hand, as a person would."""
-    values = {"schemaVersion": 1, "name": "g", "tasks": tasks, **top}
-    return space.install(release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -42,16 +34,6 @@ def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> N
         for host, pod in pods.items():
             assert f"FOUND {host}.find-each-other at {pod['status']['podIP']}\n" in words
         assert "FOUND batch of transitions on replay-buffer-0.find-each-other" in words
-
-
-def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namespace) -> None:
-    """Its pod has an address and a DNS name, but has not joined."""
-    tasks = {"good": {"run": "echo USER CODE RAN"}, "bad": {"run": "true", "image": "localhost/not-there:1"}}
-    install(namespace, tasks, workload="jobs", timeouts={"joinSeconds": 10})
-    wait_until(lambda: phases(namespace.pods("grp")).get("good-0") == "Failed", "good-0 gave up", 90)
-    assert exit_code(rank(namespace, "good-0")) == 66
-    words = output(namespace, "good-0")
-    assert format_missing([], ["bad-0"]) in words and "USER CODE" not in words
 
 
 CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sleep 0.2; done"
@@ -191,23 +173,6 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     env = base64.b64decode(raw.split("END\n")[1].split("-rwx")[0]).decode()
     assert f"ODD={HOSTILE}\n" in env
     assert "pwned" not in raw.split("END\n")[1]
-
-
-def test_upgrades(namespace: Namespace) -> None:
-    """An unchanged upgrade changes nothing; a changed group replaces the old one, which leaves nothing behind."""
-    tasks = {"a": {"run": "echo one; sleep 600"}, "b": {"run": "sleep 600"}}
-    install(namespace, tasks)
-    wait_for_output(namespace, "a-0", "\none")
-    before = sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp"))
-    upgrade = ["helm", "upgrade", "grp", str(REPO / "charts/job-group"), "-n", namespace.name, "--reuse-values"]
-    run(*upgrade)
-    assert sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp")) == before
-    run(*upgrade, "--set", "tasks.a.run=echo two; sleep 600")
-    wait_for_output(namespace, "a-0", "\ntwo")
-    wait_until(lambda: len(namespace.pods("grp")) == 2, "the old pods are gone", 90)
-    assert len(namespace.objects("jobset")) == 1
-    assert not set(before) & {pod["metadata"]["uid"] for pod in namespace.pods("grp")}
-    uninstall(namespace)
 
 
 def test_the_commands_in_the_notes(namespace: Namespace) -> None:

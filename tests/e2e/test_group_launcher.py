@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.helpers.group_pods import WORKLOADS, exit_code, output, rank, wait_for_output
+from tests.helpers.group_pods import WORKLOADS, end, exit_code, install, output, rank, wait_for_output
 from tests.helpers.kube import Namespace, by_host, phases, wait_until
 
 PROGRAM = """
@@ -37,17 +35,16 @@ torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=1 --node_rank=$SKYPILOT_N
 TRAINERS = ("t-0", "t-1")
 
 
-def install(space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
+def start(space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
     env = {"STEPS": str(steps), "FAULT": fault, "OMP_NUM_THREADS": "1"}
     task = {"numNodes": 2, "run": run, "env": env, "workdir": {"files": "code"}}
     files = {"code": {"program.py": {"text": PROGRAM}}}
-    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files, "workload": workload}
-    space.install("grp", "job-group", values=json.dumps({**values, "networkPolicy": {"enabled": True}}))
+    install(space, {"t": task}, files=files, workload=workload, networkPolicy={"enabled": True})
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -> None:
-    install(namespace, workload)
+    start(namespace, workload)
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert set(phases(list(pods.values())).values()) == {"Succeeded"}
     for host in TRAINERS:
@@ -57,16 +54,16 @@ def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -
 
 
 def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
-    install(namespace, "jobs", fault="exit")
+    start(namespace, "jobs", fault="exit")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     for host in TRAINERS:
         assert exit_code(pods[host]) == 1
-        message = pods[host]["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+        message = end(pods[host])["message"]
         assert "(program-failed)" in message and "rank 1 of node 1" in message and "exit code 9" in message
 
 
 def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespace) -> None:
-    install(namespace, "jobs", run='if [ "$NODE_RANK" = 1 ]; then sleep 5; exit 3; fi' + TORCHRUN)
+    start(namespace, "jobs", run='if [ "$NODE_RANK" = 1 ]; then sleep 5; exit 3; fi' + TORCHRUN)
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert (exit_code(pods["t-1"]), exit_code(pods["t-0"])) == (3, 1)
     assert "stopped: failed t-1 3" in output(namespace, "t-0")
@@ -74,7 +71,7 @@ def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespa
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, workload: str) -> None:
-    install(namespace, workload, steps=150)
+    start(namespace, workload, steps=150)
     for host in TRAINERS:
         wait_for_output(namespace, host, "[STEP] step=5 ")
     old = {host: rank(namespace, host)["metadata"]["name"] for host in TRAINERS}

@@ -11,6 +11,7 @@ import pytest
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
     WORKLOADS,
+    end,
     execute,
     exit_code,
     jobset_ends,
@@ -84,10 +85,9 @@ EMPTY=
 
 @pytest.mark.row("1.2", "Networking Unit")
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_environment(namespace: Namespace, tmp_path, workload: str) -> None:
+def test_environment(namespace: Namespace, workload: str) -> None:
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
-    (tmp_path / "group.yaml").write_text(ENVIRONMENT)
-    launch(namespace, tmp_path / "group.yaml", "--set", f"workload={workload}")
+    launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
     addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]
@@ -187,7 +187,7 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
     pod = rank(namespace, "failing-job-0")
     assert exit_code(pod) == 1
     assert "About to fail..." in output(namespace, "failing-job-0")
-    last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    last_words = end(pod)["message"]
     assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
     wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
     said = namespace.why(name)
@@ -206,7 +206,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str)
 
     pod = wait_until(failed, "normal-job-0 gave up at the barrier", 90)
     assert exit_code(pod) == 66
-    last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    last_words = end(pod)["message"]
     assert format_missing(["impossible-job-0"], []) in last_words
     assert "Normal job" not in output(namespace, "normal-job-0")
     said = namespace.why(name)

@@ -17,7 +17,7 @@ name: two
 execution: parallel
 ---
 name: server
-resources: {cpus: %s}
+resources: {cpus: 1}
 %s
 run: |
   trap 'echo "caught SIGTERM"; exit 0' TERM
@@ -31,10 +31,9 @@ run: |
 """
 
 
-def start(space: Namespace, tmp_path, *settings: str, cpus: str = "1", more: str = "") -> dict[str, dict]:
+def start(space: Namespace, *settings: str, more: str = "") -> dict[str, dict]:
     """Start two ranks that run until they are stopped; returns their pods."""
-    (tmp_path / "group.yaml").write_text(GROUP % (cpus, more))
-    launch(space, tmp_path / "group.yaml", *settings)
+    launch(space, GROUP % more, *settings)
     wait_for_output(space, "server-0", "serving")
     wait_for_output(space, "client-0", "connected")
     return {host: rank(space, host) for host in ("server-0", "client-0")}
@@ -79,10 +78,10 @@ def evict(space: Namespace, pod: dict) -> None:
 @pytest.mark.row("6.2", "Preemption")
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("take_away", [delete, evict])
-def test_a_pod_that_is_taken_away(namespace: Namespace, tmp_path, take_away: Callable, workload: str) -> None:
+def test_a_pod_that_is_taken_away(namespace: Namespace, take_away: Callable, workload: str) -> None:
     """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the rank comes back under
     its name in about 12 s, its peers go on and reach it again, and no restart is counted. User code gets SIGTERM."""
-    before = start(namespace, tmp_path, "--set", f"workload={workload}")
+    before = start(namespace, "--set", f"workload={workload}")
     take_away(namespace, before["server-0"])
     comes_back(namespace, before)
 
@@ -111,11 +110,11 @@ def scarce(namespace: Namespace) -> Iterator[str]:
 
 
 @pytest.mark.row("6.2", "Preemption")
-def test_pushed_out_by_a_higher_priority(namespace: Namespace, tmp_path, priority: str, scarce: str) -> None:
+def test_pushed_out_by_a_higher_priority(namespace: Namespace, priority: str, scarce: str) -> None:
     """The pod waits until the node has room again."""
     limits = {"resources": {"limits": {scarce: "2"}}}
     pod_config = {"kubernetes": {"pod_config": {"spec": {"containers": [limits]}}}}
-    before = start(namespace, tmp_path, more=f"config: {json.dumps(pod_config)}")
+    before = start(namespace, more=f"config: {json.dumps(pod_config)}")
     start_pod(namespace, "strong", ["sleep", "600"], limits, priorityClassName=priority)
     namespace.kubectl("wait", "pod/strong", "--for=condition=Ready", "--timeout=90s")
     namespace.kubectl("delete", "pod", "strong", "--grace-period=1")

@@ -118,11 +118,10 @@ run: echo "$NODE_NAME"
 """
 
 
-def test_placement_keeps_the_group_in_one_domain(namespace: Namespace, tmp_path) -> None:
+def test_placement_keeps_the_group_in_one_domain(namespace: Namespace) -> None:
     """Every node is its own zone, and the whole group runs in one."""
     label = f"zone-{namespace.name}"
     with racks(namespace.cluster, label):
-        (tmp_path / "group.yaml").write_text(SPREAD)
-        launch(namespace, tmp_path / "group.yaml", "--set", f"placement.topologyKey={label}")
+        launch(namespace, SPREAD, "--set", f"placement.topologyKey={label}")
         pods = namespace.wait_for_end("grp", ranks=4)
     assert len({pod["spec"]["nodeName"] for pod in by_host(pods).values()}) == 1

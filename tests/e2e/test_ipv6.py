@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from tests.e2e.test_gpu_accept import QUICKLY, served
+from tests.e2e.test_gpu_accept import accept, passes, served
 from tests.helpers.kube import Namespace
 
 pytestmark = pytest.mark.skipif(
@@ -21,9 +21,8 @@ def are_ipv6(addresses: list[str]) -> bool:
 
 
 def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace: Namespace) -> None:
-    number = len(namespace.cluster.schedulable_nodes())
-    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={number}", *QUICKLY)
-    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    accept(namespace)
+    passes(namespace)
     assert "PASS" in served(namespace, "/report.json")
     nodes = json.loads(namespace.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     internal = [each for node in nodes for each in node["status"]["addresses"] if each["type"] == "InternalIP"]

@@ -6,14 +6,14 @@ open, and what strangers then send neither ends nor holds a run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from hack.cluster_mode import Mode, mode
+from tests.e2e.test_gpu_accept import accept, passes
 from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
-from tests.helpers.group_pods import rank
+from tests.helpers.group_pods import install, rank
 from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
 
 pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies")
@@ -81,9 +81,8 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
     """With the policy off a stranger connects, and the group still ends as it should."""
     tasks = {"client": {"run": WAITS}, "server": {"run": WAITS}}
     for policy in ("true", "false"):
-        values = json.dumps({"schemaVersion": 1, "name": f"two-{policy}", "tasks": tasks})
         release = f"grp-{policy}"
-        namespace.install(release, "job-group", "--set", f"networkPolicy.enabled={policy}", values=values)
+        install(namespace, tasks, "--set", f"networkPolicy.enabled={policy}", release=release, name=f"two-{policy}")
 
         def pods(release: str = release) -> list[dict]:
             found = [rank(namespace, host, release) for host in ("client-0", "server-0")]
@@ -94,8 +93,9 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
         for space in strangers:
             state = "closed" if policy == "true" else "open"
             assert tries(space, address_of(server), AGENT_PORT) == {AGENT_PORT: state}
-        friend = client["metadata"]["name"]
-        assert tries_of_rank(namespace, friend, address_of(server)) == {AGENT_PORT: "open"}
+        # The message of another rank's task is refused, and its connection is not.
+        friend = {"pod": client["metadata"]["name"], "container": "task"}
+        assert tries(namespace, address_of(server), AGENT_PORT, **friend) == {AGENT_PORT: "open"}
         for pod in (client, server):
             namespace.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
         ends = namespace.wait_for_end(release, 2, 60)
@@ -107,16 +107,9 @@ def text_of(space: Namespace, pod: dict) -> str:
     return space.logs(pod["metadata"]["name"], "task") if started else ""
 
 
-def tries_of_rank(space: Namespace, pod: str, address: str) -> dict[int, str]:
-    """From the task of another rank, whose message is refused and whose connection is not."""
-    return tries(space, address, AGENT_PORT, pod=pod, container="task")
-
-
 def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace: Namespace, strangers: list[Namespace]) -> None:
-    nodes = namespace.cluster.schedulable_nodes()
-    settings = f"device=cpu,nodes={len(nodes)}"
-    namespace.install("accept", "gpu-accept", "--set", settings, "--set-json", 'checks=["environment", "compute"]')
-    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    accept(namespace)
+    passes(namespace)
     for pod in namespace.pods("accept"):
         for space in strangers:
             assert tries(space, address_of(pod), REPORT_PORT) == {REPORT_PORT: "closed"}

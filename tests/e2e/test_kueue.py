@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import execute, exit_code, output, rank
-from tests.helpers.group_pods import launch as launch_seed
-from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
+from tests.helpers.group_pods import end, execute, exit_code, launch, output, rank
+from tests.helpers.kube import Namespace, phases, racks, run, wait_until
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -60,10 +59,8 @@ def queue(namespace: Namespace, request) -> Iterator[Namespace]:
         namespace.kubectl("delete", kind, name, "--wait=false")
 
 
-def launch(space: Namespace, tmp_path, *settings: str) -> None:
-    (tmp_path / "group.yaml").write_text(GROUP)
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    space.install("grp", "job-group", "--set", "kueue.queueName=queue", *settings, values=values)
+QUEUED = ("--set", "kueue.queueName=queue")
+JOBS = (*QUEUED, "--set", "workload=jobs")
 
 
 def reservation(space: Namespace) -> dict | None:
@@ -78,18 +75,15 @@ def reservation(space: Namespace) -> dict | None:
 @pytest.mark.row("5.2", "Resource Unavailable")
 @pytest.mark.parametrize("queue", [100], indirect=True)
 def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
-    launch_seed(queue, "k8s_resource_unavailable.yaml", "--set", "kueue.queueName=queue")
+    launch(queue, "k8s_resource_unavailable.yaml", *QUEUED)
     condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
     assert condition["status"] == "False" and "impossible-job-0" in condition["message"], condition
     assert queue.objects("pods") == []
 
 
 @pytest.mark.parametrize("queue", [3], indirect=True)
-def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_path) -> None:
-    text = GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done")
-    (tmp_path / "group.yaml").write_text(text)
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,workload=jobs", values=values)
+def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> None:
+    launch(queue, GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done"), *JOBS)
     wait_until(
         lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in output(queue, "a-0"),
         "all run",
@@ -118,35 +112,31 @@ spec: {{levels: [{{nodeLabel: {label}}}]}}
 """
 
 
+def queue_by_topology(space: Namespace, name: str, label: str) -> None:
+    """A LocalQueue with a topology in which the nodes with each value of the label are a domain."""
+    objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=space.name, quota=1000)
+    flavor = f"kind: ResourceFlavor\nmetadata: {{name: {name}}}\n"
+    assert flavor in objects
+    by_topology = f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
+    space.kubectl("apply", "-f", "-", input=objects.replace(flavor, by_topology))
+
+
 @pytest.fixture
-def racks(namespace: Namespace) -> Iterator[str]:
-    """A LocalQueue with a topology in which each node is a domain; returns the topology's node label."""
+def topology(namespace: Namespace) -> Iterator[str]:
+    """Label by which each node is a domain of its own."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
-    label, nodes = f"{name}/rack", namespace.cluster.schedulable_nodes()
-    for node in nodes:
-        namespace.kubectl("label", "node", node, f"{label}={node}", f"{name}/in=yes")
-    objects = TOPOLOGY + QUEUES.replace(
-        "metadata: {{name: {name}}}\n---\n",
-        'metadata: {{name: {name}}}\nspec: {{topologyName: {name}, nodeLabels: {{{name}/in: "yes"}}}}\n---\n',
-        1,
-    )
-    namespace.kubectl(
-        "apply", "-f", "-", input=objects.format(name=name, label=label, namespace=namespace.name, quota=1000)
-    )
-    yield label
-    for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
-        namespace.kubectl("delete", kind, name, "--wait=false")
-    for node in nodes:
-        namespace.kubectl("label", "node", node, f"{label}-", f"{name}/in-")
+    with racks(namespace.cluster, label := f"{name}/rack"):
+        queue_by_topology(namespace, name, label)
+        yield label
+        for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
+            namespace.kubectl("delete", kind, name, "--wait=false")
 
 
 @pytest.mark.parametrize("cpus", [1, 30])
-def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: int) -> None:
+def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> None:
     """Three ranks fit into one rack or none starts, although two racks together would have the room."""
-    (tmp_path / "group.yaml").write_text(GROUP.replace("cpus: 1", f"cpus: {cpus}"))
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    settings = f"kueue.queueName=queue,workload=jobs,kueue.requiredTopology={racks}"
-    namespace.install("grp", "job-group", "--set", settings, values=values)
+    settings = (*JOBS, "--set", f"kueue.requiredTopology={topology}")
+    launch(namespace, GROUP.replace("cpus: 1", f"cpus: {cpus}"), *settings)
     if cpus == 1:
         pods = namespace.wait_for_end("grp", ranks=3)
         assert set(phases(pods).values()) == {"Succeeded"}
@@ -158,9 +148,9 @@ def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: in
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path) -> None:
+def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
     """Two of its three ranks would fit before; none may exist."""
-    launch(queue, tmp_path)
+    launch(queue, GROUP, *QUEUED)
     wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "the group waits", 60)
     assert queue.objects("pods") == [] and queue.objects("jobset")[0]["spec"]["suspend"] is True
     name = queue.objects("localqueue")[0]["spec"]["clusterQueue"]
@@ -171,9 +161,9 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> None:
+def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
     """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
-    launch(queue, tmp_path, "--set", "workload=jobs")
+    launch(queue, GROUP, *JOBS)
     wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "Kueue holds the group", 60)
     pods = queue.pods("grp")
     assert len(pods) == 3
@@ -186,18 +176,16 @@ def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> N
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
-def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace, tmp_path) -> None:
+def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace) -> None:
     """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three ranks."""
     (local,) = queue.objects("localqueue")
     default = {"apiVersion": local["apiVersion"], "kind": "LocalQueue", "metadata": {"name": "default"}}
     queue.kubectl("apply", "-f", "-", input=json.dumps({**default, "spec": local["spec"]}))
     # Until Kueue knows the queue, it holds the pods as one group, and none of them would end.
     queue.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=60s")
-    (tmp_path / "group.yaml").write_text(GROUP.replace("echo done", "echo USER CODE"))
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,workload=jobs", values=values)
+    launch(queue, GROUP.replace("echo done", "echo USER CODE"), *JOBS)
     pods = queue.wait_for_end("grp", ranks=3)
     assert {exit_code(pod) for pod in pods} == {2}
     for host in ("a-0", "b-0", "b-1"):
-        message = rank(queue, host)["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+        message = end(rank(queue, host))["message"]
         assert "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message

@@ -5,12 +5,10 @@ The nodes are CPUs, so the test is a rehearsal, in which a `sitecustomize` injec
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.helpers.ddp_pods import assert_verdict, job_ended, node_pods, start, wait_for_ends
-from tests.helpers.group_pods import jobset_ends, output
+from tests.helpers.group_pods import install, jobset_ends, output
 from tests.helpers.kube import Namespace, wait_until
 
 PATIENCE_S = 150  # torch is imported once more, on cores that many pods share
@@ -67,8 +65,7 @@ def test_a_group_starts_again_on_new_pods(namespace: Namespace) -> None:
         "fileMounts": [{"mountPath": "/fault/sitecustomize.py", "files": "fault", "subPath": "sitecustomize.py"}],
     }
     files = {"fault": {"sitecustomize.py": {"text": AT_FIRST_IN_A_GROUP}}}
-    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files}
-    namespace.install("grp", "job-group", values=json.dumps({**values, "preflight": {"nodeTest": "gate"}}))
+    install(namespace, {"t": task}, files=files, preflight={"nodeTest": "gate"})
     assert jobset_ends(namespace) == "Completed", "maxRestarts is 0"
     for host in ("t-0", "t-1"):
         assert "\nruns attempt=1\n" in output(namespace, host)

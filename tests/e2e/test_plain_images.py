@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 
+from tests.e2e.test_gpu_accept import accept, passes
 from tests.helpers.ddp_pods import job_ended, logs_by_node
-from tests.helpers.group_pods import jobset_ends, rank
+from tests.helpers.group_pods import jobset_ends, launch, rank
 from tests.helpers.kube import Cluster, Namespace, run, wait_until
 
 GROUP = """
@@ -52,10 +52,9 @@ def plain(space: Namespace) -> Namespace:
 
 
 def test_nodes_are_accepted(namespace: Namespace) -> None:
-    space, nodes = plain(namespace), len(namespace.cluster.schedulable_nodes())
-    settings = ["--set", f"device=cpu,nodes={nodes}", "--set-json", 'checks=["environment", "collectives"]']
-    space.install("accept", "gpu-accept", *images("helperImage"), *settings)
-    space.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    space = plain(namespace)
+    accept(space, *images("helperImage"), checks=("--set-json", 'checks=["environment", "collectives"]'))
+    passes(space)
     run("helm", "test", "accept", "--namespace", space.name)
     used = {(each["name"], each["image"]) for pod in space.pods("accept") for each in pod["spec"]["containers"]}
     assert {image for _, image in used} == {os.environ["PYTHON_IMAGE"]}
@@ -75,8 +74,7 @@ def test_a_group_of_three_images(namespace: Namespace) -> None:
     text = GROUP
     for name in ("TORCH", "SHELL", "PYTHON"):
         text = text.replace(f"docker:{name}", f"docker:{os.environ[f'{name}_IMAGE']}")
-    values = run(sys.executable, "-m", "jobgen", "to-values", "-", input=text)
-    namespace.install("grp", "job-group", *images("image", "helperImage"), values=values)
+    launch(namespace, text, *images("image", "helperImage"))
     assert jobset_ends(namespace) == "Completed"
     words = {
         host: namespace.logs(rank(namespace, host)["metadata"]["name"], "task")

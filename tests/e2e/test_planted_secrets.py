@@ -10,7 +10,6 @@ import secrets
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -19,8 +18,8 @@ from hack.cluster_mode import Mode, mode
 from hack.local_cluster.settings import nodes
 from tests.e2e.test_gpu_accept import fleet_is_ready, served
 from tests.helpers.ddp_pods import node_pods
-from tests.helpers.group_pods import wait_for_output
-from tests.helpers.kube import Namespace, jobgen, wait_until
+from tests.helpers.group_pods import launch, wait_for_output
+from tests.helpers.kube import Namespace, wait_until
 
 pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here")
 KEYS = """\
@@ -156,21 +155,18 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     return places
 
 
-def install_all(space: Namespace, tmp_path: Path) -> None:
+def install_all(space: Namespace) -> None:
     program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"wait.py": WAIT}}
     space.kubectl("apply", "-f", "-", input=json.dumps(program))
     space.install("run", "ddp-run", values=RUN)
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
     space.install("accept", "gpu-accept", values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}))
-    (tmp_path / "group.yaml").write_text(GROUP)
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    settings = "authentication.secretName=group-key,secretName=grp-secrets"
-    space.install("grp", "job-group", "--set", settings, values=values)
+    launch(space, GROUP, "--set", "authentication.secretName=group-key,secretName=grp-secrets")
 
 
-def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str], tmp_path: Path) -> None:
+def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str]) -> None:
     since = time.time() - 1
-    install_all(namespace, tmp_path)
+    install_all(namespace)
     for host in ("a-0", "a-1"):
         wait_for_output(namespace, host, "runs")
     logs = lambda: [namespace.logs(pod["metadata"]["name"], "trainer") for pod in node_pods(namespace)]  # noqa: E731

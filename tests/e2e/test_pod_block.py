@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
+from tests.e2e.test_gpu_accept import accept, fleet_is_ready
 from tests.helpers.ddp_pods import job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
-from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
+from tests.helpers.group_pods import launch
+from tests.helpers.kube import Namespace, phases, run, wait_until
 
 QUOTA = """\
 apiVersion: v1
@@ -108,21 +109,17 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_path, workload: str) -> None:
-    (tmp_path / "group.yaml").write_text(GROUP)
+def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workload: str) -> None:
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
-    settings = sets(workload=workload, agent={"resources": SMALL}, **resources)
-    limited.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
+    launch(limited, GROUP, *sets(workload=workload, agent={"resources": SMALL}, **resources))
     pods = limited.wait_for_end("grp", ranks=3)
     assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")
     assert_guaranteed(pods)
 
 
 def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
-    number = len(limited.cluster.schedulable_nodes())
     page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
-    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet=page)
-    limited.install("accept", "gpu-accept", *QUICKLY, *settings)
+    accept(limited, *sets(resources=GUARANTEED, fleet=page))
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
     run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")
     assert_guaranteed(limited.objects("pods"))

@@ -77,18 +77,6 @@ def test_why_names_the_first_failure_with_its_last_lines(serve):
     assert "  | KeyError: 'x'" in result.stdout.splitlines()
 
 
-def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(serve):
-    found = cluster(workload="jobset")
-    found.removed("buffer-0")
-    run = found.owner["metadata"]["name"]
-    found.event(f"{run}-buffer-0-0", "FailedCreate", "exceeded quota: compute")
-    found.event("another", "FailedCreate", "not ours")
-    serve(found)
-    findings = json.loads(runs("why", "rl", "-o", "json").stdout)["findings"]
-    assert ("FailedCreate", ["buffer-0"]) in [(each["cause"], each["ranks"]) for each in findings]
-    assert all(each["remedy"] for each in findings) and "not ours" not in str(findings)
-
-
 def test_what_may_not_be_read_is_named_and_the_rest_is_shown(serve):
     found = cluster(workload="jobs")
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")

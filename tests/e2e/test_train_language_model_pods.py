@@ -6,7 +6,7 @@ import json
 
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
-from tests.helpers.ddp_pods import ONE_THREAD, containers, job_ended, logs_by_node, node_index, node_pods
+from tests.helpers.ddp_pods import ONE_THREAD, completes_without, logs_by_node
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, start_pod, wait_until
 
@@ -53,12 +53,6 @@ def test_a_model_is_tuned_on_two_nodes_and_resumes(namespace: Namespace, shared_
     settings = ["--set", f"program.preset=train-framework,placement.onePodPerNode=any,{node}={shared_volume}"]
     namespace.install("run", "ddp-run", *ONE_THREAD, *settings, "--set-json", f"podTemplate={json.dumps(own)}")
     wait_until(lambda: "[STEP] node=0 rank=0 " in logs_by_node(namespace).get(0, ""), "it trains", 240)
-    victim = next(pod for pod in node_pods(namespace) if node_index(pod) == 1)["metadata"]["name"]
-    namespace.kubectl("delete", "pod", victim, "--wait=false")
-    ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)
-    ends = [status["state"] for pod in node_pods(namespace) for status in containers(pod)]
-    assert ended == "Complete", ends
-    done = [pod for pod in node_pods(namespace) if pod["status"]["phase"] == "Succeeded"]
-    log = {node_index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}[0]
+    log = completes_without(namespace, 1)[0]
     assert "world=2 " in log and "[DONE] node=0 rank=0 status=finished " in log and "val_loss=" in log
     uninstall(namespace, "run")

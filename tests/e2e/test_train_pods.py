@@ -7,7 +7,7 @@ import re
 import pytest
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
-from tests.helpers.ddp_pods import containers, install, job_ended, logs_by_node, node_index, node_pods
+from tests.helpers.ddp_pods import completes_without, install, logs_by_node
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, wait_until
 
@@ -21,17 +21,11 @@ def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_vo
         "program.args": f"{{{TRAIN}}}",
         "volumes.outputs.claimName": "shared-volume", "nodeSelector.kubernetes\\.io/hostname": shared_volume,
     }  # fmt: skip
-    install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
+    install(namespace, "--set", ",".join(f"{name}={value}" for name, value in settings.items()))
     wait_until(
         lambda: "[EPOCH] rank=0 epoch=1 " in logs_by_node(namespace).get(0, ""), "the first epoch has ended", 240
     )
-    victim = next(pod for pod in node_pods(namespace) if node_index(pod) == nodes - 1)["metadata"]["name"]
-    namespace.kubectl("delete", "pod", victim, "--wait=false")
-    ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)
-    ends = [status["state"] for pod in node_pods(namespace) for status in containers(pod)]
-    assert ended == "Complete", ends
-    done = [pod for pod in node_pods(namespace) if pod["status"]["phase"] == "Succeeded"]
-    logs = {node_index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    logs = completes_without(namespace, nodes - 1)
     assert len(logs) == nodes and all(f"[DONE] node={node} world={nodes * each} " in logs[node] for node in logs)
     assert "resumed=epoch-000" in logs[0], "resumed from a checkpoint"
     assert "[DONE] rank=0 status=finished " in logs[0]
@@ -47,7 +41,7 @@ def test_the_smoke_test_of_the_guide_runs(namespace: Namespace, workload) -> Non
     settings = {
         "nodes": 2, "workload": workload, "placement.onePodPerNode": "any", "program.args": f"{{/app/src/{SMOKE}}}",
     }  # fmt: skip
-    install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
+    install(namespace, "--set", ",".join(f"{name}={value}" for name, value in settings.items()))
 
     def found() -> list[str]:
         """What egrep finds in the log of each node."""

@@ -7,7 +7,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 # Group and version -> kinds
 APIS = {
@@ -17,7 +17,6 @@ APIS = {
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
     "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},
 }
-JOBSET = "jobset.sigs.k8s.io/jobset-name"
 
 
 class ApiServer:
@@ -36,10 +35,10 @@ class ApiServer:
 
             def do_GET(self):
                 url = urlsplit(self.path)
-                query = {key: each[0] for key, each in parse_qs(url.query).items()}
                 owner.requests.append((self.command, url.path, self.headers.get("authorization")))
                 owner.before_answer(url.path)
-                status, body = owner.answer(url.path, query)
+                status, answer = owner.answer(url.path, dict(parse_qsl(url.query)))
+                body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -68,31 +67,29 @@ class ApiServer:
         self.server.shutdown()
         self.server.server_close()
 
-    def answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
-        group, kind = path.removeprefix("/apis/").removeprefix("/api/"), path.rpartition("/")[2]
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, dict | str]:
+        group, (parent, kind) = path.removeprefix("/apis/").removeprefix("/api/"), path.split("/")[-2:]
         if path in ("/api", "/apis") or group in APIS:
-            return 200, json.dumps(self._discovery(path, group)).encode()
+            return 200, self._discovery(path, group)
         if kind in self.forbidden:
             status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
-            return 403, json.dumps({"apiVersion": "v1", **status, "message": f"{kind} is forbidden"}).encode()
-        parts = path.split("/")
+            return 403, {"apiVersion": "v1", **status, "message": f"{kind} is forbidden"}
         if kind == "log":
-            return self._log(parts[-2], query)
-        if parts[-2] == "pods":
+            return self._log(parent, query)
+        if parent == "pods":
             pod = next(each for each in self.objects["pods"] if each["metadata"]["name"] == kind)
-            return 200, json.dumps({"apiVersion": "v1", **pod}).encode()
+            return 200, {"apiVersion": "v1", **pod}
         version = next((version for version, kinds in APIS.items() if kind in kinds and kind not in self.absent), None)
         if not version:
-            return 404, b"404 page not found"
-        objects = self.objects[kind] + (self.objects["children"] if kind == "jobs" else [])
-        if "/namespaces/" in path and "/namespaces/ns/" not in path:
-            objects = []
-        items = [each for each in objects if _selected(each, query.get("labelSelector", ""))]
-        start, limit = int(query.get("continue") or 0), int(query.get("limit") or 10**9)
-        more = str(start + limit) if start + limit < len(items) else ""
+            return 404, "404 page not found"
         about = {"apiVersion": version, "kind": APIS[version][kind]}
-        page = {"apiVersion": version, "kind": f"{APIS[version][kind]}List", "metadata": {"continue": more}}
-        return 200, json.dumps(page | {"items": [{**each, **about} for each in items[start : start + limit]]}).encode()
+        objects = self.objects[kind] + (self.objects["children"] if kind == "jobs" else [])
+        objects = [] if "/namespaces/" in path and "/namespaces/ns/" not in path else objects
+        items = [{**each, **about} for each in objects if _selected(each, query.get("labelSelector", ""))]
+        start = int(query.get("continue", 0))
+        end = start + int(query.get("limit", 10**9))
+        page = {"metadata": {"continue": str(end) if end < len(items) else ""}, "items": items[start:end]}
+        return 200, {**about, "kind": f"{about['kind']}List", **page}
 
     def _discovery(self, path: str, group: str) -> dict:
         if path == "/api":
@@ -111,15 +108,14 @@ class ApiServer:
         ]
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": resources}
 
-    def _log(self, pod: str, query: dict[str, str]) -> tuple[int, bytes]:
+    def _log(self, pod: str, query: dict[str, str]) -> tuple[int, dict | str]:
         if (pod, query["container"]) not in self.logs:
-            return 400, b'{"message": "container is waiting to start"}'
+            return 400, {"message": "container is waiting to start"}
         lines = self.logs[pod, query["container"]].splitlines(keepends=True)
-        if "tailLines" in query:
-            lines = lines[-int(query["tailLines"]) :] if query["tailLines"] != "0" else []
+        lines = lines[max(0, len(lines) - int(query.get("tailLines", len(lines)))) :]
         if query.get("timestamps") != "true":
             lines = [line.partition(" ")[2] for line in lines]
-        return 200, "".join(lines).encode()
+        return 200, "".join(lines)
 
 
 def _selected(item: dict, selector: str) -> bool:

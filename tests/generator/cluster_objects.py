@@ -74,6 +74,11 @@ class Cluster:
         (run,) = find(self.objects)
         return judge(run, self.objects)
 
+    def job(self, rank: str) -> dict:
+        return next(
+            each for each in self.objects["children"] + self.objects["jobs"] if rank in each["metadata"]["name"]
+        )
+
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
         labels = {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]}

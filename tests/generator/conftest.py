@@ -15,11 +15,6 @@ HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
 @pytest.fixture
-def seeds() -> Path:
-    return Path(__file__).parent / "seeds"
-
-
-@pytest.fixture
 def jobgen():
     """Run jobgen with arguments and text on standard input."""
 
@@ -27,6 +22,20 @@ def jobgen():
         return CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, prog_name="jobgen")
 
     return run
+
+
+@pytest.fixture
+def convert_file(jobgen):
+    """Return the values of a group file, or None, and its diagnostics without the file's name."""
+
+    def convert(file: str | Path, *options: str) -> tuple[dict | None, list[str]]:
+        result = jobgen("to-values", *options, file)
+        assert result.exit_code in (0, 1), result.stderr
+        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
+        lines = [line for line in lines if "[default-differs]: " not in line]
+        return yaml.safe_load(result.stdout) if result.exit_code == 0 else None, lines
+
+    return convert
 
 
 @pytest.fixture

@@ -77,17 +77,6 @@ def test_check_reports_a_difference(jobgen, tmp_path):
     assert f"{out} is out of date" in other.stderr and f"-o {out}" in other.stderr
 
 
-def test_diagnostics_do_not_reach_the_values(jobgen):
-    """Notes and warnings go to standard error, and the values are still written."""
-    result = jobgen("to-values", "-", stdin=GROUP + "resources: {disk_tier: best, priority: 1}\n")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 4)
-    assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
-        "numNodes": 1,
-        "env": {"SETTING": "s3cret"},
-        "run": "echo hi",
-    }
-
-
 def test_endless_input_is_too_large(jobgen):
     result = jobgen("validate", "/dev/zero")
     assert result.exit_code == 1 and "[too-large]" in result.stderr

@@ -95,13 +95,3 @@ def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, text, expect
 def test_other_files_are_recognized(errors, text, what):
     (line,) = errors(text)
     assert brief(line).endswith(" $ not-a-group") and what in line
-
-
-def test_another_execution_is_not_a_group(errors):
-    (line,) = errors("name: rl\nexecution: paralel\n---\nname: t\n")
-    assert brief(line) == "2:12 $.execution not-a-group" and '"paralel"' in line
-
-
-def test_a_document_must_be_a_mapping(errors):
-    (line,) = errors("name: rl\nexecution: parallel\n---\n- a\n---\nname: t\n")
-    assert brief(line) == "4:1 $ wrong-type" and "task 1" in line

@@ -47,23 +47,6 @@ def test_delay_without_primary_tasks_is_noted(values):
     assert "]: header: " in note and brief(note) == "3:20 $.termination_delay no-effect"
 
 
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task"),
-        ("primary_tasks: [1]", "3:17 $.primary_tasks[0] wrong-type"),
-        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task"),
-        ("termination_delay: soon", "3:20 $.termination_delay bad-value"),
-        ("inter_connection: 'yes'", "3:19 $.inter_connection wrong-type"),
-        ("placement: NEAR", "3:12 $.placement bad-value"),
-        ("primary_task: [t]", "3:1 $.primary_task unknown-field"),
-    ],
-)
-def test_header_is_refused(errors, field, expected):
-    (line,) = errors(f"{HEADER}{field}\n---\nname: t\n")
-    assert brief(line) == expected
-
-
 def test_keys_without_a_value_count_as_absent(task_values):
     assert task_values("name: t\nnum_nodes:\nresources:\n  cpus:\nsetup:\nfile_mounts:\n") == {"numNodes": 1}
 
@@ -113,24 +96,6 @@ def test_two_queues_are_refused(errors):
     (line,) = errors(HEADER + task.format("a", "x") + task.format("b", "y"))
     assert brief(line) == "8:49 $.config.kubernetes.kueue.local_queue_name conflicting-fields"
     assert ']: task "b": ' in line and 'task "a"' in line and "queue" in line
-
-
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        ("num_nodes: 0", "$.num_nodes bad-value"),
-        ("num_nodes: '2'", "$.num_nodes wrong-type"),
-        ("run: [echo]", "$.run wrong-type"),
-        ("resources: H100", "$.resources wrong-type"),
-        ("setpu: x", "$.setpu unknown-field"),
-        ("setpu:", "$.setpu unknown-field"),
-        ("config: {docker: {run_options: -1}}", "$.config.docker.run_options wrong-type"),
-        ("config: {kubernetes: {provison_timeout: 1}}", "$.config.kubernetes.provison_timeout unknown-field"),
-    ],
-)
-def test_field_is_refused(task_error, field, expected):
-    """Fields that the schema refuses have examples there, which test_jobgen_schemas.py tries."""
-    assert brief(task_error(f"name: t\n{field}\n")) == expected
 
 
 @pytest.mark.parametrize(

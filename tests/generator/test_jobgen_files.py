@@ -4,7 +4,6 @@ import base64
 import os
 
 import pytest
-import yaml
 
 from tests.generator.diagnostic_lines import brief
 
@@ -32,17 +31,13 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def convert(jobgen, folder):
+def convert(convert_file, folder):
     """Return a function that converts a group of tasks with these fields to values and diagnostics."""
 
     def run(*tasks: str, options: tuple[str, ...] = ()) -> tuple[dict | None, list[str]]:
         text = HEADER + "---\n".join(f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks))
         (folder / "group.yaml").write_text(text)
-        result = jobgen("to-values", *options, folder / "group.yaml")
-        assert result.exit_code in (0, 1), result.stderr
-        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
-        lines = [line for line in lines if "[default-differs]: " not in line]
-        return yaml.safe_load(result.stdout) if result.exit_code == 0 else None, lines
+        return convert_file(folder / "group.yaml", *options)
 
     return run
 
@@ -165,21 +160,15 @@ def test_a_link_to_nothing_is_named(convert, folder):
 
 
 @pytest.mark.parametrize("source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"])
-def test_files_outside_the_folder_are_refused(convert, folder, source):
+def test_files_outside_the_folder_need_a_confirmation(convert, folder, source):
     (folder / "link").symlink_to("../outside")
     (folder / "with-link").mkdir()
     (folder / "with-link/x").symlink_to("../../outside/x")
     values, (line,) = convert(f"file_mounts: {{/x: {source}}}")
     assert values is None and "--allow-outside" in line and "[file-outside]" in line
-
-
-@pytest.mark.parametrize("source", ["../outside", "link", "with-link"])
-def test_allow_outside_embeds_files_outside_the_folder(convert, folder, source):
-    (folder / "link").symlink_to("../outside")
-    (folder / "with-link").mkdir()
-    (folder / "with-link/x").symlink_to("../../outside/x")
-    values, _ = convert(f"file_mounts: {{/x: {source}}}", options=("--allow-outside",))
-    assert list(values["files"].values()) == [{"x": {"text": "x"}}]
+    if source in ("../outside", "link", "with-link"):
+        values, _ = convert(f"file_mounts: {{/x: {source}}}", options=("--allow-outside",))
+        assert list(values["files"].values()) == [{"x": {"text": "x"}}]
 
 
 def test_unusable_files_are_refused(convert, folder):
@@ -263,10 +252,6 @@ def test_a_sized_volume_of_several_nodes_is_refused(task_notes, task_error):
         ("volumes: {/group/state: a}", "same-path"),
         ("volumes: {/a/./b: a, /a/b: b}", "same-path"),
         ("volumes: {/data: a}\nfile_mounts: {/data: 's3://b'}", "refused-field"),
-        ("file_mounts: {/data: 's3://b'}", "refused-field"),
-        ("file_mounts: {/data: {source: 's3://b', mode: MOUNT}}\nresources: {ports: 80}", "refused-field"),
-        ("file_mounts: {data: ./b}", "bad-value"),
-        ("workdir: {ref: main}", "missing-field"),
         ("workdir: {url: '--upload-pack=x'}", "bad-value"),
         ("workdir: code-$NO_SUCH_VARIABLE", "unknown-variable"),
         ("volumes: {$/scratch: {size: 1Gi}}", "unknown-variable"),

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.generator.diagnostic_lines import brief
 
@@ -11,7 +10,7 @@ HEADER = "name: rl\nexecution: parallel\n---\nname: t\n"
 
 
 @pytest.fixture
-def convert(jobgen, tmp_path, monkeypatch):
+def convert(convert_file, tmp_path, monkeypatch):
     """Return a function that converts examples/rl/group.yaml from the folder that contains examples."""
     monkeypatch.chdir(tmp_path)
 
@@ -20,14 +19,9 @@ def convert(jobgen, tmp_path, monkeypatch):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_text(path)
         Path("examples/rl/group.yaml").write_text(HEADER + fields + "\n")
-        result = jobgen("to-values", *options, "examples/rl/group.yaml")
-        assert result.exit_code in (0, 1), result.output
-        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
-        lines = [line for line in lines if "[default-differs]: " not in line]
-        if result.exit_code:
-            return None, lines
-        sets = yaml.safe_load(result.stdout)["files"].values()
-        return {content["text"] for files in sets for content in files.values()}, lines
+        values, lines = convert_file("examples/rl/group.yaml", *options)
+        texts = values and {each["text"] for files in values["files"].values() for each in files.values()}
+        return texts, lines
 
     return run
 

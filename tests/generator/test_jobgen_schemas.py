@@ -57,12 +57,6 @@ def test_jobgen_accepts_what_the_schema_accepts() -> None:
     assert 0.2 < sum(accepted) / len(accepted) < 0.8
 
 
-@pytest.mark.parametrize(("delay", "fits"), [("30s", True), ("30s\n", False), ("30", True), ("30\n", False)])
-def test_a_text_with_a_line_end_does_not_match(delay: str, fits: bool) -> None:
-    header = {"name": "g", "execution": "parallel", "termination_delay": delay}
-    assert accepts("header", header) == Validator(ROOTS["header"]).is_valid(header) == fits
-
-
 def test_schema_command_prints_the_schema(jobgen):
     printed = json.loads(jobgen("schema").stdout)
     jsonschema.Draft7Validator.check_schema(printed)

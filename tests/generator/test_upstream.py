@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-from hack import upstream
 from hack.paths import REPO
 
 GROUP = "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: , HF_TOKEN: }\nworkdir: %s\n"
@@ -32,10 +31,3 @@ def test_every_group_has_a_verdict(tmp_path):
     assert refused.startswith("refused: file-missing: ")
     names = ("from-its-folder", "from-the-checkout", "template")
     assert rows == {f"{name}/group.yaml": "accepted" for name in names}
-
-
-def test_the_chart_must_render_what_jobgen_accepts(tmp_path, monkeypatch):
-    (tmp_path / "group.yaml").write_text(GROUP.replace("workdir: %s\n", ""))
-    assert upstream.verdict(tmp_path, tmp_path / "group.yaml", "--env", "RUN_ID=x").startswith("refused: refused-field")
-    monkeypatch.setattr(upstream, "CHART", tmp_path)  # no chart
-    assert upstream.verdict(tmp_path, tmp_path / "group.yaml").startswith("accepted, but the chart refuses it")

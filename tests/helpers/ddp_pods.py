@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -159,6 +159,16 @@ def job_ended(space: Namespace) -> str | None:
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
+def completes_without(space: Namespace, number: int) -> dict[int, str]:
+    """Delete the pod of a node; the run completes, and these are the logs of the pods that ended well, by node."""
+    space.kubectl("delete", "pod", pod_name(space, number), "--wait=false")
+    ended = wait_until(lambda: job_ended(space), "the Job ended", 300)
+    pods = node_pods(space)
+    assert ended == "Complete", [status["state"] for pod in pods for status in containers(pod)]
+    done = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
+    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in done}
+
+
 def logs_by_node(space: Namespace) -> dict[int, str]:
     """Node index -> log, of the nodes that have started."""
     started = [pod for pod in node_pods(space) if any("waiting" not in status["state"] for status in containers(pod))]
@@ -200,6 +210,12 @@ def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) ->
         assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
         for word in words:
             assert word in end.message, (node, word, end.message)
+
+
+def assert_ends(space: Namespace, nodes: Iterable[int], code: int, cause: str, *words: str) -> None:
+    """These nodes end with this verdict, and `kubectl runs why` repeats it."""
+    assert_verdict(wait_for_ends(space, *nodes), code, cause, *words)
+    assert_why(space, cause, *words)
 
 
 def assert_why(space: Namespace, cause: str, *words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from pathlib import Path
 
@@ -11,12 +12,22 @@ from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_unti
 WORKLOADS = ("jobset", "jobs")
 
 
-def launch(space: Namespace, file: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
-    """jobgen to-values FILE | helm install grp charts/job-group -f - ; returns the group's name."""
+def launch(space: Namespace, group: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
+    """jobgen to-values | helm install grp charts/job-group -f - ; returns the group's name.
+
+    `group`: a seed, another file without local files, or a text.
+    """
     renamed = ["--name", name] if name else []
-    values = jobgen("to-values", str(SEEDS / file), *renamed)
+    text = group if "\n" in str(group) else (SEEDS / group).read_text()
+    values = jobgen("to-values", "-", *renamed, input=text)
     space.install(release, "job-group", *settings, values=values)
     return name or re.search(r"^name: (\S+)$", values, re.MULTILINE)[1]
+
+
+def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:
+    """Values written by hand, as a person would; returns the notes."""
+    values = {"schemaVersion": 1, "name": "g", "tasks": tasks, **top}
+    return space.install(release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False))
 
 
 def jobset_ends(space: Namespace, release: str = "grp") -> str:
@@ -65,8 +76,12 @@ def started_at(space: Namespace, host: str, release: str = "grp") -> float:
     return printed_at(space, host, "starts attempt=", release)
 
 
+def end(pod: dict) -> dict:
+    return pod["status"]["containerStatuses"][0]["state"]["terminated"]
+
+
 def exit_code(pod: dict) -> int:
-    return pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+    return end(pod)["exitCode"]
 
 
 def execute(space: Namespace, host: str, *command: str) -> str:

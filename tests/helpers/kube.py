@@ -33,8 +33,8 @@ def run(*command: str, input: str | None = None) -> str:
     return done.stdout
 
 
-def jobgen(*arguments: str) -> str:
-    return run(sys.executable, "-m", "jobgen", *arguments)
+def jobgen(*arguments: str, input: str | None = None) -> str:
+    return run(sys.executable, "-m", "jobgen", *arguments, input=input)
 
 
 def wait_until(found: Callable[[], object], what: str, deadline_s: float = 180):

@@ -56,12 +56,6 @@ def test_three_dependencies_render_what_each_renders_alone(umbrella: Path, helm:
     assert len(together) == len(expected)  # no two objects have one name
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_condition_switches_a_dependency_on(umbrella: Path, chart: str) -> None:
-    values = {each: {"enabled": False} for each in CHARTS} | {chart: {**values_of(EXAMPLES[chart]), "enabled": True}}
-    assert rendered("helm", umbrella, values) == alone("helm", chart)
-
-
 @pytest.mark.parametrize("helm", HELMS)
 def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str) -> None:
     aliases = {f"{chart}-{side}": chart for chart in CHARTS for side in ("left", "right")}

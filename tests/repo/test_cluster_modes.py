@@ -16,26 +16,6 @@ from hack.cluster_mode import Mode
 from hack.paths import REPO, ToolError
 
 
-class Recorder:
-    """A runner that records commands and answers some of them."""
-
-    def __init__(self, **answers: str):
-        self.commands: list[list[str]] = []
-        self.inputs: list[str] = []
-        self.answers = answers
-
-    def __call__(self, *command: object, input: str = "", **_: object) -> str:
-        words = [str(word) for word in command]
-        self.commands.append(words)
-        self.inputs.append(input)
-        return next((text for word, text in self.answers.items() if word in words), "")
-
-    def index(self, *words: str) -> int:
-        """Position of the only command that contains these words."""
-        (found,) = [number for number, command in enumerate(self.commands) if set(words) <= set(command)]
-        return found
-
-
 @pytest.mark.parametrize(
     ("environ", "runtime", "expected"),
     [
@@ -99,30 +79,32 @@ def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(machin
     assert "root" in problem and "KUBECONFIG" in problem and "CLUSTER=kind" in problem
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(kind_cluster, "KIND_KUBECONFIG", tmp_path / "kubeconfig")
-    monkeypatch.setattr(kind_cluster, "READY", tmp_path / "ready")
-    monkeypatch.setattr(kind_cluster, "CACHE", tmp_path)
+def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path: Path, monkeypatch) -> None:
+    calls: list[tuple[list[str], str]] = []
+
+    def run(*command: object, input: str = "", **_: object) -> str:
+        calls.append(([str(word) for word in command], input))
+        return "pod/jobset-controller" if "pods" in command else ""
+
+    def at(*words: str) -> int:
+        """Position of the only command that contains these words."""
+        (found,) = [number for number, (command, _) in enumerate(calls) if set(words) <= set(command)]
+        return found
+
+    monkeypatch.setenv("NODES", "3")
+    for name, path in (("KIND_KUBECONFIG", "kubeconfig"), ("READY", "ready"), ("CACHE", "")):
+        monkeypatch.setattr(kind_cluster, name, tmp_path / path)
     source = {"Dir": "/source", "Version": "v1.2.3"}
     monkeypatch.setattr(kind_cluster.go_tools, "source", lambda module, package: source)
-    return tmp_path
-
-
-def test_kind_creates_the_cluster_then_jobset_then_kueue(folder: Path, monkeypatch) -> None:
-    monkeypatch.setenv("NODES", "3")
-    run = Recorder(pods="pod/jobset-controller")
     kind_cluster.KindCluster("podman", run).up()
-    create = run.index("create", "cluster")
-    assert "KIND_EXPERIMENTAL_PROVIDER=podman" in run.commands[create]
-    assert str(folder / "kubeconfig") in run.commands[create]
-    roles = [node["role"] for node in json.loads(run.inputs[create])["nodes"]]
-    assert roles == ["control-plane", "worker", "worker", "worker"]
-    jobset, kueue = run.index("upgrade", "jobset"), run.index("upgrade", "kueue")
-    assert create < jobset < run.index("get", "pods") < kueue < run.index("wait", "apiservice")
-    assert "/source/charts/jobset" in run.commands[jobset]
-    assert '--set-json=controllerManager.manager.image.tag="v1.2.3"' in run.commands[kueue]
-    assert (folder / "ready").exists()
+    create, given = calls[at("create", "cluster")]
+    assert {"KIND_EXPERIMENTAL_PROVIDER=podman", str(tmp_path / "kubeconfig")} <= {*create}
+    assert [node["role"] for node in json.loads(given)["nodes"]] == ["control-plane", "worker", "worker", "worker"]
+    jobset, kueue = at("upgrade", "jobset"), at("upgrade", "kueue")
+    assert at("create", "cluster") < jobset < at("get", "pods") < kueue < at("wait", "apiservice")
+    assert "/source/charts/jobset" in calls[jobset][0]
+    assert '--set-json=controllerManager.manager.image.tag="v1.2.3"' in calls[kueue][0]
+    assert (tmp_path / "ready").exists()
 
 
 # Every address that the local cluster gives to a node, a pod or a Service, or configures a program with.

@@ -97,3 +97,9 @@ def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
     """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it names exists."""
     found = [each for owner, block in BLOCKS if owner == page for each in fates(page, block)]
     assert [command for command, what in found if what == "neither"] == []
+
+
+def test_a_group_of_jobs_is_waited_for_as_its_notes_say() -> None:
+    """charts/job-group/tests/notes_test.yaml has the selector of the notes."""
+    (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`workload: jobs` |" in line]
+    assert " -l 'job-group/name=GROUP,job-group/task in (TASK,TASK)' --for=condition=Complete " in row

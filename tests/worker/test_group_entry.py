@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import http.server
 import os
 import shutil
@@ -151,43 +152,33 @@ def git(*arguments: str, cwd) -> str:
     return subprocess.run(["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
-class GitServer(http.server.ThreadingHTTPServer):
+@contextlib.contextmanager
+def git_server(folder: Path) -> Iterator[http.server.ThreadingHTTPServer]:
     """Repositories as files, for whoever logs in with any password. `logins` are those that clients sent."""
 
-    def __init__(self, folder: Path):
-        super().__init__(("127.0.0.1", 0), GitHandler)
-        self.folder, self.logins, self.elsewhere = folder, [], ""
-        self.url = f"http://127.0.0.1:{self.server_port}"
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            login = self.headers["Authorization"]
+            if server.elsewhere:
+                self.answer(302, "Location", server.elsewhere + self.path)
+            elif not login:
+                self.answer(401, "WWW-Authenticate", "Basic realm=git")
+            else:
+                server.logins.append(base64.b64decode(login.partition(" ")[2]).decode())
+                super().do_GET()
 
+        def answer(self, code, *header):
+            self.send_response(code)
+            self.send_header(*header)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
-class GitHandler(http.server.SimpleHTTPRequestHandler):
-    def __init__(self, request, client, server):
-        super().__init__(request, client, server, directory=server.folder)
+        def log_message(self, *_):
+            pass
 
-    def do_GET(self):
-        login = self.headers["Authorization"]
-        if self.server.elsewhere:
-            self.answer(302, Location=self.server.elsewhere + self.path)
-        elif not login:
-            self.answer(401, **{"WWW-Authenticate": "Basic realm=git"})
-        else:
-            self.server.logins.append(base64.b64decode(login.partition(" ")[2]).decode())
-            super().do_GET()
-
-    def answer(self, code, **headers):
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@contextlib.contextmanager
-def git_server(folder: Path) -> Iterator[GitServer]:
-    with GitServer(folder) as server:
+    handler = functools.partial(Handler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.logins, server.elsewhere, server.url = [], "", f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

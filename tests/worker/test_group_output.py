@@ -22,16 +22,6 @@ def group(group):
     return group
 
 
-def test_an_agent_that_is_killed_and_starts_again_is_invisible(group):
-    rank = group.start_rank("a-0", f"echo before; {WAITS}; echo after; exit 7")
-    rank.until_output("\nbefore")
-    rank.kill_agent()
-    rank.touch("go")
-    rank.until_output("\nafter")
-    rank.start_agent()
-    assert rank.wait() == 7
-
-
 def test_a_task_ends_without_its_agent(group):
     rank = group.start_rank("a-0", f"{WAITS}; exit 7")
     rank.until_output("starts attempt")

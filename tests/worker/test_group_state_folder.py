@@ -13,12 +13,12 @@ import pytest
 
 from gpuworker.group.entry_pipes import HISTORY, EntryPipes
 from gpuworker.group.protocol import Pipe
-from tests.helpers.hostile_files import KINDS, command, plant
+from tests.helpers.hostile_files import KINDS, command
 from tests.helpers.processes import until
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 STOPS = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-FILES = (HISTORY, "reply", "end_reason", "node_ips", "a-0.json", "events", "end")
+FILES = (HISTORY, "reply", "end_reason", "node_ips", "a-0.json", "events", "end", "ack")
 
 
 @pytest.fixture
@@ -26,27 +26,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "outside").write_text("result 0\n")
     (tmp_path / "state").mkdir()
     return tmp_path / "state"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_history_is_read_to_a_bound_from_a_file_alone(folder: Path, kind: str) -> None:
-    plant(folder / HISTORY, kind)
-    pipes = EntryPipes(folder)
-
-    async def first_event() -> str:
-        async for line in pipes.events():
-            if "result" in line:
-                return line
-        return ""
-
-    async def run() -> str:
-        reading = asyncio.create_task(first_event())
-        await asyncio.sleep(0.2)
-        with (folder / "events").open("w") as events:
-            events.write("result 7\n")
-        return await asyncio.wait_for(reading, 10)
-
-    assert asyncio.run(run()) == "result 7"
 
 
 def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -> None:
@@ -65,20 +44,6 @@ def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -
 
     count, line = asyncio.run(asyncio.wait_for(last_event(), 20))
     assert line == "result 7" and count < 100
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pipe", [Pipe.ACK, Pipe.EVENTS])
-def test_a_pipe_that_was_replaced_is_made_again(folder: Path, kind: str, pipe: Pipe) -> None:
-    pipes = EntryPipes(folder)
-    plant(folder / pipe.value, kind)
-    pipes.send(pipe, "ack")
-    assert (folder.parent / "outside").read_text() == "result 0\n"
-    if kind == "folder":  # nothing of the task is removed with its content
-        return
-    reader = os.open(folder / pipe.value, os.O_RDONLY | os.O_NONBLOCK)
-    assert os.read(reader, 99) == b"ack\n"
-    os.close(reader)
 
 
 def test_the_pipes_of_a_task_that_makes_new_ones_without_end_need_few_descriptors(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -73,26 +72,6 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_3(tmp_path, world):
     assert set(ranks.wait()) == {3} and ranks.all_output.count("[FATAL]") == world, ranks.all_output
 
 
-def test_the_result_does_not_depend_on_the_number_of_ranks(tmp_path):
-    losses = [float(run(tmp_path / str(world), world=world).fact("DONE", "val_loss")) for world in (1, 2, 4)]
-    assert max(losses) - min(losses) < 1e-5
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, number, world):
-    whole = run(tmp_path / "whole", *EVERY, world=world)
-    for step in random.sample(range(1, 23), 2):
-        folder = tmp_path / str(step)
-        first = cut_off(SLOW, folder, step, number, *SMALL, "--batch", 64 // world, *EVERY, world=world)
-        assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
-        newest = max((path for path in (folder / "run").glob("epoch-*")), key=os.path.getmtime, default=None)
-        second = run(folder, *EVERY, world=world)
-        assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
-        assert second.fact("DONE", "weights") == whole.fact("DONE", "weights")
-        assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
-
-
 def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
     first = cut_off(SLOW, tmp_path, 7, signal.SIGTERM, *SMALL, "--batch", 32, world=2).end(75)
     second = run(tmp_path, "--batch", 16, world=4)
@@ -101,11 +80,6 @@ def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
     assert steps == list(range(stopped + 1, 25))
     alone = float(run(tmp_path / "alone").fact("DONE", "val_loss"))
     assert abs(float(second.fact("DONE", "val_loss")) - alone) < 1e-5
-
-
-def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path):
-    first = cut_off(SLOW, tmp_path, 11, signal.SIGTERM, *SMALL, "--batch", 64).end(75)
-    assert run(tmp_path).output.count("[EPOCH]") + first.output.count("[EPOCH]") == 2
 
 
 def test_without_output_a_stop_is_no_request_for_another_start(tmp_path):

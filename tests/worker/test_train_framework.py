@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 from gpuworker.train.callbacks.durable import newest
 from hack.paths import REPO
 from tests.helpers.processes import environment
-from tests.helpers.train_runs import LM, Ranks, checkpoints, cut_off, hashes, language_model, text_file, write
+from tests.helpers.train_runs import LM, Ranks, checkpoints, hashes, language_model, text_file, write
 
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
 OFTEN = ("--set", "logging_steps=1")
@@ -80,39 +79,6 @@ def test_val_beside_the_data_is_taken(tmp_path, model):
     data = text_file(tmp_path)
     text_file(tmp_path, 37, seed=2).rename(tmp_path / "val.jsonl")
     assert "[EPOCH]" in run(tmp_path / "out", *model, "--data", data).output
-
-
-def test_the_loss_does_not_depend_on_the_number_of_ranks(tmp_path, model):
-    val = text_file(tmp_path, 37, seed=2)  # neither 37 nor 130 samples fill the last step
-    data = text_file(tmp_path, 130)
-    losses = [
-        float(run(tmp_path / str(world), *model, "--val", val, "--data", data, world=world).fact("EPOCH", "val_loss"))
-        for world in (1, 2, 4)
-    ]
-    assert max(losses) - min(losses) < 1e-5, losses
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, model, number, world):
-    flags = (*model, "--epochs", 2, "--save-every", 5)
-    run(tmp_path / "whole", *flags, world=world)
-    folder = tmp_path / "cut"
-    first = cut_off(SLOW, folder, random.randrange(1, 33), number, *flags, *OFTEN, world=world)
-    assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
-    made = list((folder / "run").glob("epoch-*"))
-    newest = max(made, key=lambda path: json.loads((path / "rank-0/trainer_state.json").read_text())["global_step"],
-                 default=None)  # fmt: skip
-    second = run(folder, *flags, world=world)
-    assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
-    assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
-    assert not list((folder / "run").glob("checkpoint-*")), "what was cut off takes no space"
-
-
-def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path, model):
-    flags = (*model, "--val", text_file(tmp_path, 37, seed=2), "--epochs", 2)
-    first = cut_off(SLOW, tmp_path, 16, signal.SIGTERM, *flags, *OFTEN).end(75)
-    assert first.output.count("[EPOCH]") + run(tmp_path, *flags).output.count("[EPOCH]") == 2
 
 
 def test_a_second_sigterm_after_the_save_changes_nothing(tmp_path, model):
