@@ -124,7 +124,7 @@ REFUSED = {
     "--rdzv_backend=etcd-v2": "--rdzv-backend",
     "--rdzv_conf=timeout=0": "--rdzv-conf",
     "--tee=3": "--tee",
-    "-r 3": "argument -r",
+    "-r 3": "arguments: -r",
     "--output-dir=/no/such": "--output-dir=/no/such",
     "--max-restarts=lots": "--max-restarts",
     "--join-timeout=0": "--join-timeout",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.option_types import integer, positive_int
+from gpuworker.runtime.option_types import natural, positive_int
 
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
@@ -21,25 +21,7 @@ TIMEOUTS = {
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-# torchrun's flags that are refused, and their values that ask for nothing.
-REFUSED = (
-    "rdzv-backend", "log-dir", "redirects", "tee", "local-ranks-filter", "logs-specs",
-    "event-log-handler", "numa-binding", "signals-to-handle", "virtual-local-rank", "run-path",
-)  # fmt: skip
-HARMLESS = ("0", "none", "static", "c10d")
 REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
-
-
-def count(text: str) -> int:
-    if (number := integer(text)) >= 0:
-        return number
-    raise argparse.ArgumentTypeError(f"{text}: must not be negative")
-
-
-def harmless(text: str) -> str:
-    if text in HARMLESS:
-        return text
-    raise argparse.ArgumentTypeError(f"{text} is not supported. {REMEDY}")
 
 
 def join_timeout(text: str) -> int | None:
@@ -56,15 +38,16 @@ class _Parser(argparse.ArgumentParser):
         what, unknown, words = message.partition("unrecognized arguments: ")
         if unknown:  # only the names: a value may be a secret of the program
             names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
+            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}. {REMEDY}"
         raise Failure("usage", f"{message}; see ddp-launch --help")
 
 
 def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="ddp-launch",
-        usage="ddp-launch [FLAGS] [--] train.py ARGS… | -m MODULE ARGS… | --no-python PROGRAM ARGS…"
-        "\n       ddp-launch stacks      (of all ranks of the run in this pod)",
+        usage="ddp-launch [FLAGS] [--] train.py ARGS…\n"
+        "       ddp-launch [FLAGS] -m MODULE ARGS… | --no-python PROGRAM ARGS…\n"
+        "       ddp-launch stacks      (of all ranks of the run in this pod)",
         description="Run a program on every node, as torchrun, without hangs and with one verdict.",
         allow_abbrev=False,
     )
@@ -74,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
 
     for name, (default, meaning) in TIMEOUTS.items():
-        kind = count if name == "progress-timeout" else positive_int
+        kind = natural if name == "progress-timeout" else positive_int
         # That of joining may be in --rdzv-conf, too.
         add(f"--{name}", type=kind, default=None if name == "join-timeout" else default,
             metavar="SECONDS", help=f"{meaning} ({default})")  # fmt: skip
@@ -84,16 +67,14 @@ def parser() -> argparse.ArgumentParser:
     of_torchrun("master-addr", "name or address of node 0 (this machine)")
     of_torchrun("master-port", "port of node 0; the launchers use the next one")
     of_torchrun("standalone", "one node, and ports that are free", action="store_true")
-    add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=count, default=0,
+    add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=natural, default=0,
         metavar="NUMBER", dest="max_restarts_in_place",
         help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
     of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
     for name in ("rdzv-endpoint", *WITHOUT_EFFECT):
         of_torchrun(name)
     of_torchrun("rdzv-conf", type=join_timeout)
-    for name in REFUSED:
-        of_torchrun(name, type=harmless)
-    add("-r", "-t", dest="redirects", type=harmless, help=argparse.SUPPRESS)
+    of_torchrun("rdzv-backend", choices=["static", "c10d"])
     add("-m", "--module", action="store_true", help="the program is a module")
     of_torchrun("no-python", "the program is not Python", action="store_true")
     add("--interface", default="", help="network interface; empty: that of the route to node 0")
@@ -101,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
     add("--node-test", choices=["off", "report", "gate"], default="off",
         help="test this node; with gate the run starts only if all nodes pass (off)")  # fmt: skip
-    add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
+    add("--max-attempts", type=natural, default=0, help="restarts with --idle-after-exit (0)")
     add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
     add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
