@@ -135,8 +135,9 @@ class Server:
 class Participant:
     """Sends `status`, and keeps the newest `orders`."""
 
-    def __init__(self, config: LaunchConfig, status: Status, address: str):
-        self.config, self.status, self.address = config, status, address
+    def __init__(self, config: LaunchConfig, status: Status):
+        self.config, self.status = config, status
+        self.address = ""  # of node 0
         self.orders = Orders()
         self.started_at, self.checked_at = 0.0, time.monotonic()
         self.stream: LineStream | None = None

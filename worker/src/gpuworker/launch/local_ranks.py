@@ -82,8 +82,8 @@ class LocalRanks:
             output.follow(2, process.stderr)
             self.ranks.append(Rank(number, box, process, output, addresses))
 
-    async def end(self, reason: str, stopped: bool = False) -> None:
-        """End the ranks: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
+    async def end(self, reason: str) -> None:
+        """End the ranks: SIGTERM, then SIGKILL after a time; in a stop, once its grace is over.
 
         A rank that handles an exception gets no signal: its traceback would be lost. One that waits
         for others, in a world that has ended, gets little time unless it still writes something.
@@ -98,8 +98,8 @@ class LocalRanks:
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
             self.kill(stuck, "it waits in a collective of a world that has ended")
-        grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
-        await self.wait_until(begin + grace_s)
+        grace_s = min(TERMINATE_S, self.config.timeouts["grace-period"])
+        await self.wait_until(begin + (0 if self.stop_deadline else grace_s))
         self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
 
@@ -157,7 +157,7 @@ class LocalRanks:
         """All failures of this node until now."""
         found, left_s = [], self.config.timeouts["exit-timeout"]
         for rank in self.ranks:
-            if rank.failed:
+            if rank.failed and not (self.stop_deadline and rank.failure.asked):
                 found.append(rank.failure)
             elif rank.left_at and rank.code is None and time.monotonic() > rank.left_at + left_s:
                 detail = f"it {rank.report().words}, for {left_s} s"
