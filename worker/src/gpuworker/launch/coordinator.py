@@ -28,8 +28,7 @@ class Coordinator:
     def __init__(self, config: LaunchConfig, join_deadline: float):
         self.config, self.join_deadline = config, join_deadline
         self.orders = Orders(attempt=config.attempt)
-        self.nodes: dict[int, Node] = {}
-        self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
+        self.joined: dict[int, Node] = {}  # by index
         # Of nodes and ranks, in the order of arrival.
         self.failures: dict[tuple[int, int | None], Failure] = {}
         self.started_at = self.failed_at = self.stopped_at = 0.0
@@ -43,19 +42,23 @@ class Coordinator:
     def ended(self) -> bool:
         return self.orders.done or bool(self.orders.verdict)
 
+    @property
+    def nodes(self) -> list[Node]:
+        return [self.joined[index] for index in sorted(self.joined)]
+
     # -- what the nodes tell
 
     def join(self, node: Node, now: float) -> str:
         """A new connection of a node. Returns why it cannot take part, if so."""
         index, info = node.info.node, node.info
-        other = self.nodes.get(index)
+        other = self.joined.get(index)
         if self.started_at and not self.ended:  # a pod that restarted alone; the others must, too
             return f"has started without this pod, with {other.info.pod} as node {index}"
         lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != info.pod:
             both = f"{format_node(other.info)} and {format_node(info)}"
             self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
-        self.nodes[index], node.progress_at = node, now
+        self.joined[index], node.progress_at = node, now
         # No node waits longer than it was asked to.
         self.join_deadline = min(self.join_deadline, now + node.status.join_s)
         return ""
@@ -83,21 +86,21 @@ class Coordinator:
     def leave(self, node: Node) -> None:
         """Its connection has ended."""
         node.closed, index = True, node.info.node
-        if self.nodes.get(index) is node and not self.ended:
+        if self.joined.get(index) is node and not self.ended:
             if not self.started_at:
-                del self.nodes[index]  # it may join again until the deadline
+                del self.joined[index]  # it may join again until the deadline
             elif not node.over:
-                self.lost.setdefault(index, "closed the connection without a report")
+                node.lost = node.lost or "closed the connection without a report"
 
     def resume(self, now: float, frozen_s: float) -> None:
         """This process was frozen, so nothing could be heard."""
-        for node in self.nodes.values():
+        for node in self.nodes:
             node.heard_at = now
         limit = self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S
         if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
-            self.lost = {0: f"was frozen for {frozen_s:.1f} s"}
-            self.finish(root_cause.node_lost(self.nodes, self.lost), now)
+            name = format_node(self.joined[0].info)
+            self.finish(Failure("node-lost", f"{name} was frozen for {frozen_s:.1f} s"), now)
 
     # -- decisions
 
@@ -106,8 +109,8 @@ class Coordinator:
             return
         try:
             self.find_silent(now)
-            nodes = self.nodes.values()
-            if self.orders.go and all(node.status.state is NodeState.DONE for node in nodes):
+            done = all(node.status.state is NodeState.DONE for node in self.nodes)
+            if self.orders.go and done:
                 self.orders.done = True
             elif self.stopped_at:
                 self.check_stop(now)
@@ -129,20 +132,20 @@ class Coordinator:
 
     def find_silent(self, now: float) -> None:
         limit = self.config.timeouts["heartbeat-timeout"]
-        for index, node in self.nodes.items() if self.started_at else ():
+        for node in self.nodes if self.started_at else ():
             if node.running and now - node.heard_at > limit:
-                self.lost.setdefault(index, f"sent no heartbeat for {limit} s")
+                node.lost = node.lost or f"sent no heartbeat for {limit} s"
 
     def check_join(self, now: float) -> None:
         """Order the start once every node has joined and all match. Raises Failure."""
-        config, nodes = self.config, [self.nodes[index] for index in sorted(self.nodes)]
-        if self.lost:  # during a restart in place
-            raise root_cause.node_lost(self.nodes, self.lost)
-        for node in nodes:
-            if node.info.problem:
-                raise node.info.problem
+        config, nodes = self.config, self.nodes
         infos = [node.info for node in nodes]
-        missing = [index for index in range(config.nnodes) if index not in self.nodes]
+        if lost := root_cause.node_lost(nodes):  # during a restart in place
+            raise lost
+        for info in infos:
+            if info.problem:
+                raise info.problem
+        missing = [index for index in range(config.nnodes) if index not in self.joined]
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
             node_info.compare(infos)
@@ -160,18 +163,18 @@ class Coordinator:
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.
         over = now > self.stopped_at + self.config.timeouts["grace-period"] + STOP_S
-        if over or all(node.over for node in self.nodes.values()):
+        if over or all(node.over for node in self.nodes):
             # What went wrong before, or while saving, is the cause.
             failures = [each for each in self.failures.values() if not each.asked]
-            known = root_cause.known(self.nodes, failures, self.lost)
+            known = root_cause.known(self.nodes, failures)
             raise known or root_cause.stopped(self.orders.stop, self.nodes)
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
-        nodes, timeouts = list(self.nodes.values()), self.config.timeouts
+        nodes, timeouts = self.nodes, self.config.timeouts
         if self.stacks_question:
             self.show_stacks(now)
-        if self.lost or self.failures:
+        if self.failures or any(node.lost for node in nodes):
             if not self.failed_at:
                 self.failed_at, self.first_question = now, self.orders.question + 1
                 for node in nodes:  # they may be old
@@ -179,28 +182,26 @@ class Coordinator:
             if self.failed_at == now or now > self.asked_at + ASK_AGAIN_S:
                 self.ask(now)
             failures, asked = list(self.failures.values()), self.answered(self.first_question)
-            verdict = root_cause.failed(
-                self.nodes, failures, self.lost, asked, now - self.failed_at, now
-            )
+            verdict = root_cause.failed(nodes, failures, asked, now - self.failed_at, now)
             if verdict and not self.restart(verdict, now):
                 raise verdict
         elif all(not node.running for node in nodes):  # with 0 or 75, on some node with 75
-            raise root_cause.asked_for_restart(self.config, self.nodes)
+            raise root_cause.asked_for_restart(self.config, nodes)
         else:
             self.check_progress(now)
             # Often enough to see soon that a rank has left its main program.
             if now > self.asked_at + min(ASK_S, max(1.0, timeouts["exit-timeout"] / 4)):
                 self.ask(now)
-            steps = [report.steps for report in root_cause.all_reports(self.nodes)]
+            steps = [report.steps for report in root_cause.all_reports(nodes)]
             if line := self.speeds.line(steps, now):
                 log(Tag.STEP, **line)
 
     def restart(self, verdict: Failure, now: float) -> bool:
         """Start the program again in the same pods, if that is allowed and no node is lost."""
-        orders, nodes = self.orders, self.nodes.values()
-        if self.lost or any(node.closed for node in nodes) or not verdict.row.restartable:
-            return False
-        if orders.restarts >= self.config.max_restarts_in_place:
+        orders, nodes = self.orders, self.nodes
+        left = self.config.max_restarts_in_place - orders.restarts
+        gone = any(node.lost or node.closed for node in nodes)
+        if gone or left <= 0 or not verdict.row.restartable:
             return False
         orders.restarts, orders.go = orders.restarts + 1, False
         orders.restart_reason = f"{verdict.cause}: {verdict.reason}"
@@ -213,7 +214,7 @@ class Coordinator:
     def check_progress(self, now: float) -> None:
         """Compare the last progress of all nodes with the time-out: then end, or warn."""
         limit = self.config.timeouts["progress-timeout"]
-        running = [node for node in self.nodes.values() if node.running]
+        running = [node for node in self.nodes if node.running]
         if not limit or not running or now < max(node.progress_at for node in running) + limit:
             self.warning = ""
             return
@@ -234,7 +235,7 @@ class Coordinator:
 
     def answered(self, question: int) -> bool:
         """Whether all have answered that can."""
-        asked = [n for index, n in self.nodes.items() if not n.closed and index not in self.lost]
+        asked = [node for node in self.nodes if not (node.closed or node.lost)]
         return all(node.status.answered >= question for node in asked)
 
     def gather_stacks(self, now: float) -> None:
