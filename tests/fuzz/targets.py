@@ -23,8 +23,8 @@ PLAN = GroupPlan(
 
 
 def launch(data: bytes) -> None:
-    message = _decoded(launch_protocol.CODEC, data)
-    if isinstance(message, launch_protocol.Status):
+    _decoded(launch_protocol.ORDERS, data)
+    if message := _decoded(launch_protocol.STATUS, data):
         format_node(message.info)
 
 

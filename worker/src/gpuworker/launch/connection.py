@@ -13,7 +13,7 @@ from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import BY_KEY, Failure
 from gpuworker.launch.network import classify_port_failure, look_up
-from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status
+from gpuworker.launch.protocol import HEARTBEAT_S, ORDERS, PURPOSE, STATUS, Orders, Status
 from gpuworker.launch.root_cause import Node, bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.line_server import Strangers, listen
@@ -26,7 +26,6 @@ MAX_STRANGERS = 1024  # beside one per node: connections that have sent no statu
 LINGER_S, LATE_S = 4, 1
 LOOK_S = 0.1
 RETRY_S = 0.3
-LAST_MESSAGE_S = 1.0  # for another task to deliver it, when the connection has ended
 
 
 class Server:
@@ -34,11 +33,9 @@ class Server:
 
     def __init__(self, coordinator: Coordinator):
         self.coordinator, self.config = coordinator, coordinator.config
-        self.streams: dict[LineStream, int] = {}  # of nodes of this run -> their index
+        self.streams: set[LineStream] = set()  # of nodes of this run
         self.strangers = Strangers(self.config.nnodes + MAX_STRANGERS)
-        self.sent = b""
-        self.server: asyncio.Server | None = None
-        self.working: asyncio.Task | None = None
+        self.sent, self.sent_at = b"", 0.0
 
     async def start(self) -> None:
         """Listen. Raises port-in-use."""
@@ -57,23 +54,19 @@ class Server:
         self.strangers.add(writer)
         try:
             await asyncio.wait_for(stream.start(client=False), FIRST_TIMEOUT_S)
-            status = CODEC.decode(await asyncio.wait_for(stream.readline(), FIRST_TIMEOUT_S))
-            if not isinstance(status, Status):
+            status = STATUS.decode(await asyncio.wait_for(stream.readline(), FIRST_TIMEOUT_S))
+            if not status:
                 return
-            # Never this run's id, which without a key is all that a message needs.
-            joining, reason = Node(status, time.monotonic()), "belongs to another run"
-            if status.run_id == self.config.run_id:
-                self.strangers.discard(writer)
-                reader._limit = LINE_LIMIT  # StreamReader has no public way to change it
-                reason = coordinator.join(joining, time.monotonic())
-            if reason:
+            node = Node(status, time.monotonic())
+            if reason := coordinator.join(node, time.monotonic()):
                 stream.write(encode(Orders(rejected=reason)))
                 return
-            node, self.streams[stream] = joining, status.info.node
+            self.strangers.discard(writer)
+            reader._limit = LINE_LIMIT  # StreamReader has no public way to change it
+            self.streams.add(stream)
             stream.write(encode(coordinator.orders))
             while line := await stream.readline():
-                status = CODEC.decode(line)
-                if isinstance(status, Status):
+                if status := STATUS.decode(line):
                     coordinator.hear(node, status, time.monotonic())
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
@@ -83,11 +76,11 @@ class Server:
             if node:
                 coordinator.leave(node)
             if not coordinator.ended:
-                self.streams.pop(stream, None)
+                self.streams.discard(stream)
 
     async def work(self) -> None:
-        """Let the coordinator decide, and send its orders when they have changed."""
-        coordinator, beat_at, looked_at = self.coordinator, 0.0, time.monotonic()
+        """Let the coordinator decide, and send its orders."""
+        coordinator, looked_at = self.coordinator, time.monotonic()
         while not coordinator.ended:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
@@ -95,20 +88,17 @@ class Server:
                 coordinator.resume(now, now - looked_at)
             looked_at = now
             coordinator.decide(now)
-            if now > beat_at + HEARTBEAT_S:
-                beat_at = now
-                self.broadcast(b"\n")
-            self.send_orders()
+            self.send_orders(now)
 
-    def send_orders(self) -> None:
-        if (line := encode(self.coordinator.orders)) != self.sent:
-            self.sent = line
-            self.broadcast(line)
-
-    def broadcast(self, line: bytes) -> None:
-        for stream in self.streams:
-            if not stream.writer.is_closing():
-                stream.write(line)
+    def send_orders(self, now: float) -> None:
+        """Send them if they have changed, and a sign of life if they have not for a while."""
+        line = encode(self.coordinator.orders)
+        changed = line != self.sent
+        if changed or now > self.sent_at + HEARTBEAT_S:
+            self.sent, self.sent_at = line, now
+            for stream in self.streams:
+                if not stream.writer.is_closing():
+                    stream.write(line if changed else b"\n")
 
     async def close(self, verdict: Failure | None) -> None:
         """Let every node read the verdict before this process ends, also those that only start."""
@@ -116,16 +106,14 @@ class Server:
         if verdict:
             coordinator.finish(verdict, now)
         if coordinator.ended:
-            self.send_orders()
+            self.send_orders(now)
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
         while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
-            if len(set(self.streams.values())) >= self.config.nnodes:
+            if len(coordinator.joined) >= self.config.nnodes:
                 break
             await asyncio.sleep(LOOK_S)
-        if self.server:
-            self.server.close()
-        if self.working:
-            self.working.cancel()
+        self.server.close()
+        self.working.cancel()
         for stream in self.streams:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(stream.writer.drain(), 1)
@@ -156,7 +144,6 @@ class Participant:
             self.status.join_s = deadline - time.monotonic()
             await self.connect(max(1.0, min(5.0, self.status.join_s)))
             if self.started_at:
-                await asyncio.sleep(LAST_MESSAGE_S)
                 self.lose_node_0("node 0 closed the connection without a report")
             else:
                 self.heard_at = 0.0
@@ -187,33 +174,25 @@ class Participant:
             await asyncio.wait_for(stream.start(client=True), timeout_s)
             stream.write(encode(self.status))
             line = await asyncio.wait_for(stream.readline(), timeout_s)
-        except (OSError, ValueError, asyncio.TimeoutError) as error:
-            # The other run may have ended since, and its answer says more.
-            if writer or self.failure[0] != "other-run":
-                self.failure = classify_port_failure(error, connected=writer is not None)
-            if writer:
-                writer.close()
-            return
-        try:
-            if not isinstance(reply := CODEC.decode(line), Orders):
+            if not (reply := ORDERS.decode(line)):
                 self.failure = classify_port_failure(line)
             elif reply.rejected:
                 self.failure = ("other-run", f" ({reply.rejected})")
             else:
-                await self.follow(stream, reply)
+                self.stream = stream
+            while self.stream and line:
+                self.heard_at = time.monotonic()
+                if orders := ORDERS.decode(line):  # else a sign of life
+                    self.take(orders)
+                line = await stream.readline()
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
+            # The other run may have ended since, and its answer says more.
+            if writer or self.failure[0] != "other-run":
+                self.failure = classify_port_failure(error, connected=writer is not None)
         finally:
             self.stream = None
-            writer.close()
-
-    async def follow(self, stream: LineStream, first: Orders) -> None:
-        """Take orders until the connection ends."""
-        self.stream, self.heard_at = stream, time.monotonic()
-        self.take(first)
-        with contextlib.suppress(OSError, ValueError):
-            while line := await stream.readline():
-                self.heard_at = time.monotonic()
-                if isinstance(orders := CODEC.decode(line), Orders):
-                    self.take(orders)
+            if writer:
+                writer.close()
 
     def take(self, orders: Orders) -> None:
         if not self.ended:

@@ -51,6 +51,9 @@ class Coordinator:
     def join(self, node: Node, now: float) -> str:
         """A new connection of a node. Returns why it cannot take part, if so."""
         index, info = node.info.node, node.info
+        if node.status.run_id != self.config.run_id:
+            # Never this run's id, which without a key is all that a message needs.
+            return "belongs to another run"
         other = self.joined.get(index)
         if self.started_at and not self.ended:  # a pod that restarted alone; the others must, too
             return f"has started without this pod, with {other.info.pod} as node {index}"

@@ -74,8 +74,9 @@ class NodeLauncher:
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node, master=master,
             run_id=config.run_id, attempt=config.attempt, **timeouts)  # fmt: skip
         if config.node_rank == 0:
-            self.server = Server(Coordinator(config, self.join_deadline))
-            await self.server.start()
+            server = Server(Coordinator(config, self.join_deadline))
+            await server.start()
+            self.server = server
         address = self.participant.address = await network.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
         await self.prepare()

@@ -134,4 +134,4 @@ class Orders:
     rejected: str = ""
 
 
-CODEC = Codec((Status, Orders))
+STATUS, ORDERS = Codec((Status,)), Codec((Orders,))
