@@ -8,8 +8,6 @@ kernel's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
 import signal
 import tempfile
@@ -38,6 +36,7 @@ ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds P
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
 STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
 BUSY_S = 0.05  # of CPU time since the last look, a second ago, from which on a rank is at work
+HOOKS_S = 30.0  # after which a rank that cannot answer is named
 KILLED_S = 2.0  # from SIGKILL to the end of a process
 # Of a process that a signal stopped, and of a shell whose program it stopped.
 STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
@@ -56,7 +55,7 @@ class LocalRanks:
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
-        self.busy_at = 0.0
+        self.progress_at = 0.0  # the last output or CPU time of any rank
         self.stepped = False
 
     # -- start and end
@@ -64,7 +63,7 @@ class LocalRanks:
     def start(self, orders: Orders, address: str, interface: str) -> None:
         """Start all ranks. Raises OSError."""
         config, self.started_at = self.config, time.monotonic()
-        self.busy_at = self.started_at
+        self.progress_at = self.started_at
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
@@ -77,9 +76,7 @@ class LocalRanks:
                 config, orders, local, address, interface, str(self.folder)
             )
             process, number = start(config.program, variables), int(variables["RANK"])
-            output = RankOutput(self.output)
-            output.follow(1, process.stdout)
-            output.follow(2, process.stderr)
+            output = RankOutput(self.output, process.stdout, process.stderr)
             self.ranks.append(Rank(number, box, process, output, addresses))
 
     async def end(self, reason: str) -> None:
@@ -124,6 +121,11 @@ class LocalRanks:
                 self.stepped = True
                 seconds = now - self.started_at
                 log(Tag.STEP, rank=rank.number, first_step="done", seconds=seconds)
+            warns = now > self.started_at + HOOKS_S and not rank.warned
+            if warns and rank.code is None and not rank.owner:
+                rank.warned = True  # its program starts no Python that can answer
+                why = "has no hook: no time-outs, places and steps of this rank"
+                log(Tag.DDP, phase="hook", rank=rank.number, warning=why)
 
     def running(self) -> list[Rank]:
         """Ranks that can still end by themselves; a stopped one cannot."""
@@ -140,18 +142,14 @@ class LocalRanks:
             return NodeState.SAVED
         return NodeState.STOPPED if self.stop_deadline else None
 
-    def progress_at(self) -> float:
-        """When any rank last had output or CPU time.
-
-        Now, while a rank has left its main program: that wait has a time-out of its own.
-        """
+    def look_for_progress(self) -> None:
+        """Once a second. While a rank has left its main program, that wait has its own time-out."""
         now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in self.ranks])
         grown = [new - old for old, new in zip(self.cpu, used, strict=False)]
         ending = any(rank.left_at and rank.code is None for rank in self.ranks)
-        if ending or max(grown, default=0) > BUSY_S:
-            self.busy_at = now
-        self.cpu = used
-        return max([self.busy_at, *(rank.output.activity_at for rank in self.ranks)])
+        times = [rank.output.activity_at for rank in self.ranks]
+        times.append(now if ending or max(grown, default=0) > BUSY_S else self.progress_at)
+        self.cpu, self.progress_at = used, max(times)
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
@@ -210,20 +208,9 @@ class LocalRanks:
                 processes.kill(processes.behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
     def kill(self, ranks: list[Rank], reason: str) -> None:
-        """Send SIGKILL to those that still run, and log why."""
-        killed = [rank for rank in ranks if rank.code is None]
-        if killed:
-            numbers = ",".join(str(rank.number) for rank in killed)
-            log(Tag.DDP, phase="kill", ranks=numbers, reason=reason)
-        for rank in killed:
-            rank.killed = True
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(rank.pid, signal.SIGKILL)
-
-    def warn_of_missing_hooks(self) -> None:
-        """Log, once, each rank that will not answer: its program starts no Python that can."""
-        for rank in self.ranks:
-            if rank.code is None and not rank.warned and not rank.owner:
-                rank.warned = True
-                why = "has no hook: no time-outs, places and steps of this rank"
-                log(Tag.DDP, phase="hook", rank=rank.number, warning=why)
+        """Send SIGKILL to those that still run, with their processes, and log why."""
+        for rank in ranks:
+            if rank.code is None:
+                rank.killed = True
+                log(Tag.DDP, phase="kill", rank=rank.number, reason=reason)
+                processes.kill([-rank.pid], signal.SIGKILL)

@@ -28,7 +28,6 @@ from gpuworker.runtime.plain_files import replace_plain
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
 
 LOOK_S = 0.05
-HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 6
 FAILURES_TOLD = 64
@@ -50,7 +49,7 @@ class NodeLauncher:
         self.ranks: LocalRanks | None = None
         self.ending = False
         self.phase_at = started_at
-        self.looked_at = self.progress_at = 0.0
+        self.looked_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[Callable, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
@@ -124,7 +123,7 @@ class NodeLauncher:
                 self.show(orders.stacks)
             if now > self.looked_at + HEARTBEAT_S:
                 self.looked_at, told = now, None
-                self.look_around(now)
+                self.look_around()
             self.refresh()
             if status != told:
                 told = replace(status)
@@ -142,7 +141,6 @@ class NodeLauncher:
             reason = f"{config.program[0]}: {error.strerror}"
             status.failures = [Failure("program-failed", reason)]
             return
-        self.progress_at = time.monotonic()
         status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
@@ -163,21 +161,19 @@ class NodeLauncher:
     def tell(self, **more: object) -> None:
         """Send this node's status."""
         running = self.status.state is NodeState.RUNNING
-        age = time.monotonic() - self.progress_at if running else 0.0
+        age = time.monotonic() - self.ranks.progress_at if running else 0.0
         self.participant.send(replace(self.status, progress_age=age, **more))
 
-    def look_around(self, now: float) -> None:
+    def look_around(self) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
         ranks, status = self.ranks, self.status
         if status.state is not NodeState.RUNNING:
             return
         reap(rank.pid for rank in ranks.ranks)
-        self.progress_at = ranks.progress_at()
+        ranks.look_for_progress()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
-        if now > ranks.started_at + HOOKS_S:
-            ranks.warn_of_missing_hooks()
 
     async def start_again(self, orders: Orders) -> None:
         """End the program, and check this node."""

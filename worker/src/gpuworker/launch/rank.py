@@ -86,7 +86,6 @@ class Rank:
     asked: int = 0  # when, by the clock of its folder
     left_at: float = 0.0  # when its main program was first seen to have ended
     killed: bool = False  # by the launcher
-    steps: int = 0
     warned: bool = False
 
     @property
@@ -155,7 +154,6 @@ class Rank:
             fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
             self.answer = max(fresh or found, key=lambda each: bool(each["groups"]))
-            self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
         return self.answered or self.code is not None or not self.owner or bool(self.errors)
@@ -163,8 +161,8 @@ class Rank:
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
         answer, program = self.answer, self.answer.get("program", "")
-        made = RankReport(self.number, code=self.code, failed=self.failed, steps=self.steps)
-        made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        counts = {name: answer[name] for name in ("groups", "last", "steps") if answer}
+        made = RankReport(self.number, code=self.code, failed=self.failed, **counts)
         flying = None
         if self.code is None and not self.stopped and self.answered:
             thread = stacks.working_thread(answer["threads"])
