@@ -24,7 +24,6 @@ MAX_STRANGERS = 1024  # beside one per node: connections that have sent no statu
 # How long the verdict is served to pods that start a little later than the one whose fault ended
 # the run, and how long after the join deadline.
 LINGER_S, LATE_S = 4, 1
-LOOK_S = 0.1
 RETRY_S = 0.3
 
 
@@ -45,7 +44,6 @@ class Server:
         except OSError as error:
             reason = f"port {port} is in use on node 0 ({error.strerror})"
             raise Failure("port-in-use", reason) from None
-        self.working = asyncio.create_task(self.work())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
@@ -78,20 +76,9 @@ class Server:
             if not coordinator.ended:
                 self.streams.discard(stream)
 
-    async def work(self) -> None:
-        """Let the coordinator decide, and send its orders."""
-        coordinator, looked_at = self.coordinator, time.monotonic()
-        while not coordinator.ended:
-            await asyncio.sleep(LOOK_S)
-            now = time.monotonic()
-            if now - looked_at > 2 * HEARTBEAT_S:
-                coordinator.resume(now, now - looked_at)
-            looked_at = now
-            coordinator.decide(now)
-            self.send_orders(now)
-
-    def send_orders(self, now: float) -> None:
-        """Send them if they have changed, and a sign of life if they have not for a while."""
+    def work(self, now: float) -> None:
+        """Called often: send the orders if they have changed, else now and then a sign of life."""
+        self.coordinator.decide(now)
         line = encode(self.coordinator.orders)
         changed = line != self.sent
         if changed or now > self.sent_at + HEARTBEAT_S:
@@ -106,14 +93,13 @@ class Server:
         if verdict:
             coordinator.finish(verdict, now)
         if coordinator.ended:
-            self.send_orders(now)
+            self.work(now)
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
         while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
             if len(coordinator.joined) >= self.config.nnodes:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(RETRY_S)
         self.server.close()
-        self.working.cancel()
         for stream in self.streams:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(stream.writer.drain(), 1)
@@ -127,7 +113,7 @@ class Participant:
         self.config, self.status = config, status
         self.address = ""  # of node 0
         self.orders = Orders()
-        self.started_at, self.checked_at = 0.0, time.monotonic()
+        self.started_at = 0.0
         self.stream: LineStream | None = None
         self.heard_at = 0.0  # on the connection of now
         self.failure = ("connection-refused", "")  # of the last attempt to connect
@@ -207,10 +193,7 @@ class Participant:
 
     def check(self, now: float, deadline: float) -> None:
         """Called often: end the run if it has not started in time, or if node 0 is silent."""
-        if now > self.checked_at + 2 * HEARTBEAT_S:
-            # This process was frozen: what node 0 sent, perhaps the verdict, is not yet read.
-            self.heard_at = self.heard_at and now
-        self.checked_at, timeout_s = now, self.config.timeouts["heartbeat-timeout"]
+        timeout_s = self.config.timeouts["heartbeat-timeout"]
         if not self.started_at and now > deadline:
             self.take(Orders(verdict=self.not_joined()))
         elif self.started_at and now > self.heard_at + timeout_s:

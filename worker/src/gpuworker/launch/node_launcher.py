@@ -49,7 +49,6 @@ class NodeLauncher:
         self.ranks: LocalRanks | None = None
         self.ending = False
         self.phase_at = started_at
-        self.looked_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[Callable, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
@@ -108,9 +107,17 @@ class NodeLauncher:
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
         participant, status, told = self.participant, self.status, None
+        looked_at, beat_at = time.monotonic(), 0.0
         while not participant.ended:
             orders, now = participant.orders, time.monotonic()
+            frozen_s, looked_at = now - looked_at, now
+            if frozen_s > 2 * HEARTBEAT_S:  # what others sent, perhaps the verdict, is not yet read
+                participant.heard_at = participant.heard_at and now
+                if self.server:
+                    self.server.coordinator.resume(now, frozen_s)
             participant.check(now, self.join_deadline + 1)
+            if self.server:
+                self.server.work(now)
             if orders.stop:
                 self.stop(orders.stop)
             if orders.restarts > status.restarts:
@@ -121,8 +128,8 @@ class NodeLauncher:
                 self.do(self.answer, orders)
             if orders.stacks != self.shown:
                 self.show(orders.stacks)
-            if now > self.looked_at + HEARTBEAT_S:
-                self.looked_at, told = now, None
+            if now > beat_at + HEARTBEAT_S:
+                beat_at, told = now, None
                 self.look_around()
             self.refresh()
             if status != told:
