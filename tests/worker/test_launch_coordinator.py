@@ -91,7 +91,7 @@ def test_a_rank_that_never_says_why_is_not_waited_for_without_end(run):
 
 
 def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
-    limit = run.coordinator.config.timeouts["progress-timeout"]
+    limit = run.coordinator.config.progress_timeout
     assert run.after(limit + 1).frames
     run.answer(RankReport(0, words="is at a.py:1", stack="s"), RankReport(1, words="is at a.py:1", stack="s"))
     assert "a.py:1" in run.after().stacks and not run.after(limit).verdict

@@ -10,14 +10,14 @@ import argparse
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.option_types import natural, positive_int
 
-# Flag -> default in seconds and meaning.
+# Of each flag its default in seconds and its meaning.
 TIMEOUTS = {
-    "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
-    "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "collective-timeout": (1800, "for a collective, if the program sets none"),
-    "exit-timeout": (300, "for a rank's process to end after its main program"),
-    "progress-timeout": (900, "without output or CPU time of any rank; 0 is off"),
-    "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
+    "join_timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
+    "heartbeat_timeout": (60, "without a heartbeat, after which a node counts as lost"),
+    "collective_timeout": (1800, "for a collective, if the program sets none"),
+    "exit_timeout": (300, "for a rank's process to end after its main program"),
+    "progress_timeout": (900, "without output or CPU time of any rank; 0 is off"),
+    "grace_period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
@@ -57,10 +57,11 @@ def parser() -> argparse.ArgumentParser:
         add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
 
     for name, (default, meaning) in TIMEOUTS.items():
-        kind = natural if name == "progress-timeout" else positive_int
+        kind = natural if name == "progress_timeout" else positive_int
         # That of joining may be in --rdzv-conf, too.
-        add(f"--{name}", type=kind, default=None if name == "join-timeout" else default,
-            metavar="SECONDS", help=f"{meaning} ({default})")  # fmt: skip
+        add(f"--{name.replace('_', '-')}", type=kind, metavar="SECONDS",
+            default=None if name == "join_timeout" else default,
+            help=f"{meaning} ({default})")  # fmt: skip
     of_torchrun("nnodes", "nodes (1)")
     of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
     of_torchrun("node-rank", "index of this node (0)")

@@ -142,7 +142,7 @@ class Participant:
         """Why the run has not started in time."""
         if self.status.info.problem:
             return self.status.info.problem
-        timeout_s = self.config.timeouts["join-timeout"]
+        timeout_s = self.config.join_timeout
         if self.heard_at:  # node 0 has this node's status, and decides nothing
             return Failure("node-missing", f"node 0 did not start the run within {timeout_s} s")
         cause, detail = self.failure
@@ -193,7 +193,7 @@ class Participant:
 
     def check(self, now: float, deadline: float) -> None:
         """Called often: end the run if it has not started in time, or if node 0 is silent."""
-        timeout_s = self.config.timeouts["heartbeat-timeout"]
+        timeout_s = self.config.heartbeat_timeout
         if not self.started_at and now > deadline:
             self.take(Orders(verdict=self.not_joined()))
         elif self.started_at and now > self.heard_at + timeout_s:

@@ -99,7 +99,7 @@ class Coordinator:
         """This process was frozen, so nothing could be heard."""
         for node in self.nodes:
             node.heard_at = now
-        limit = self.config.timeouts["heartbeat-timeout"] - 2 * HEARTBEAT_S
+        limit = self.config.heartbeat_timeout - 2 * HEARTBEAT_S
         if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
             name = format_node(self.joined[0].info)
@@ -134,7 +134,7 @@ class Coordinator:
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 
     def find_silent(self, now: float) -> None:
-        limit = self.config.timeouts["heartbeat-timeout"]
+        limit = self.config.heartbeat_timeout
         for node in self.nodes if self.started_at else ():
             if node.running and now - node.heard_at > limit:
                 node.lost = node.lost or f"sent no heartbeat for {limit} s"
@@ -159,13 +159,13 @@ class Coordinator:
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others
             named = first([f"node {index}" for index in missing or late])
-            limit = config.timeouts["join-timeout"]
+            limit = config.join_timeout
             joined = f"{len(nodes)} of {config.nnodes} joined"
             raise Failure("node-missing", f"{named} did not join within {limit} s; {joined}")
 
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.
-        over = now > self.stopped_at + self.config.timeouts["grace-period"] + STOP_S
+        over = now > self.stopped_at + self.config.grace_period + STOP_S
         if over or all(node.over for node in self.nodes):
             # What went wrong before, or while saving, is the cause.
             failures = [each for each in self.failures.values() if not each.asked]
@@ -174,7 +174,7 @@ class Coordinator:
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
-        nodes, timeouts = self.nodes, self.config.timeouts
+        nodes, config = self.nodes, self.config
         if self.stacks_question:
             self.show_stacks(now)
         if self.failures or any(node.lost for node in nodes):
@@ -193,7 +193,7 @@ class Coordinator:
         else:
             self.check_progress(now)
             # Often enough to see soon that a rank has left its main program.
-            if now > self.asked_at + min(ASK_S, max(1.0, timeouts["exit-timeout"] / 4)):
+            if now > self.asked_at + min(ASK_S, max(1.0, config.exit_timeout / 4)):
                 self.ask(now)
             steps = [report.steps for report in root_cause.all_reports(nodes)]
             if line := self.speeds.line(steps, now):
@@ -208,7 +208,7 @@ class Coordinator:
             return False
         orders.restarts, orders.go = orders.restarts + 1, False
         orders.restart_reason = f"{verdict.cause}: {verdict.reason}"
-        self.join_deadline = now + self.config.timeouts["join-timeout"]
+        self.join_deadline = now + self.config.join_timeout
         self.failed_at, self.failures = 0.0, {}
         for node in nodes:
             node.forget()
@@ -216,7 +216,7 @@ class Coordinator:
 
     def check_progress(self, now: float) -> None:
         """Compare the last progress of all nodes with the time-out: then end, or warn."""
-        limit = self.config.timeouts["progress-timeout"]
+        limit = self.config.progress_timeout
         running = [node for node in self.nodes if node.running]
         if not limit or not running or now < max(node.progress_at for node in running) + limit:
             self.warning = ""

@@ -95,7 +95,7 @@ class LocalRanks:
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
             self.kill(stuck, "it waits in a collective of a world that has ended")
-        grace_s = min(TERMINATE_S, self.config.timeouts["grace-period"])
+        grace_s = min(TERMINATE_S, self.config.grace_period)
         await self.wait_until(begin + (0 if self.stop_deadline else grace_s))
         self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
@@ -153,7 +153,7 @@ class LocalRanks:
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
-        found, left_s = [], self.config.timeouts["exit-timeout"]
+        found, left_s = [], self.config.exit_timeout
         for rank in self.ranks:
             if rank.failed and not (self.stop_deadline and rank.failure.asked):
                 found.append(rank.failure)

@@ -53,7 +53,7 @@ async def resolve(config: LaunchConfig, end: float) -> str:
         await asyncio.sleep(RETRY_S)
     if wrong:
         raise Failure("wrong-address", wrong)
-    timeout_s = config.timeouts["join-timeout"]
+    timeout_s = config.join_timeout
     reason = f"{config.master_addr} did not resolve within {timeout_s} s (last: {error})"
     raise Failure("name-not-resolved", reason)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
 from gpuworker.launch import network, node_info, node_test
+from gpuworker.launch.command_line import TIMEOUTS
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
@@ -44,7 +45,7 @@ class NodeLauncher:
         self.name = node_info.format_node(info)
         self.status = Status(config.run_id, info)
         self.participant = Participant(config, self.status)
-        self.join_deadline = started_at + config.timeouts["join-timeout"]
+        self.join_deadline = started_at + config.join_timeout
         self.server: Server | None = None
         self.ranks: LocalRanks | None = None
         self.ending = False
@@ -67,7 +68,7 @@ class NodeLauncher:
             name = signal.Signals(number).name
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, name)
         adopt_orphans()
-        timeouts = {f"{name.replace('-', '_')}_s": s for name, s in config.timeouts.items()}
+        timeouts = {f"{name}_s": getattr(config, name) for name in TIMEOUTS}
         master = f"{config.master_addr}:{config.master_port}"
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node, master=master,
             run_id=config.run_id, attempt=config.attempt, **timeouts)  # fmt: skip
@@ -219,7 +220,7 @@ class NodeLauncher:
             status.state = NodeState.STOPPED
         if not ranks.stop_deadline:
             log(Tag.DDP, phase="stop", reason=reason)
-            grace_s, loop = self.config.timeouts["grace-period"], asyncio.get_running_loop()
+            grace_s, loop = self.config.grace_period, asyncio.get_running_loop()
             ranks.stop_deadline = time.monotonic() + grace_s
             ranks.terminate(ranks.ranks)
             loop.call_later(grace_s, ranks.kill, ranks.ranks, "the grace period is over")
