@@ -8,7 +8,6 @@ import pytest
 
 from gpuworker.launch import root_cause
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_info import format_node
 from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
 from gpuworker.launch.rank_failure import of_abort, of_exception, signal_of
@@ -155,14 +154,14 @@ def nodes(*reports: RankReport) -> list[Node]:
     made = []
     for report in reports:
         info = NodeInfo(node=report.rank, pod=f"run-{report.rank}")
-        report.node = format_node(info)
+        report.node = info.name
         made.append(Node(Status("run", info, NodeState.RUNNING, answered=1), NOW))
         made[-1].reports = {report.rank: report}
     return made
 
 
 def verdict(known: list[Node], *failures: Failure, ago: float = 1.0) -> Failure | None:
-    told = [root_cause.named(format_node(known[each.rank].info), each) for each in failures]
+    told = [root_cause.named(known[each.rank].name, each) for each in failures]
     asked = all(node.status.answered for node in known if not node.lost)
     return root_cause.failed(known, told, asked, ago, NOW)
 

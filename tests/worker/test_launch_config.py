@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import environment, network
+from gpuworker.launch import environment, preflight
 from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import CAUSES, Failure
@@ -209,7 +209,7 @@ def test_variables_of_the_user_win(monkeypatch):
     ],
 )
 def test_interface_names_match_as_nccl_matches_them(setting, name, takes):
-    assert network.nccl_takes(setting, name) is takes
+    assert preflight.nccl_takes(setting, name) is takes
 
 
 def test_causes_have_unique_keys_and_all_codes():

@@ -12,7 +12,7 @@ import time
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import BY_KEY, Failure
-from gpuworker.launch.network import classify_port_failure, look_up
+from gpuworker.launch.preflight import classify_port_failure, look_up
 from gpuworker.launch.protocol import HEARTBEAT_S, ORDERS, PURPOSE, STATUS, Orders, Status
 from gpuworker.launch.root_cause import Node, bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode

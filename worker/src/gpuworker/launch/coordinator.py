@@ -5,10 +5,9 @@ It opens no socket: network traffic is in server.py, and the choice of the cause
 
 from __future__ import annotations
 
-from gpuworker.launch import node_info, root_cause, speed, stacks
+from gpuworker.launch import preflight, root_cause, speed, stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_info import format_node
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status, first
 from gpuworker.launch.root_cause import Node
 from gpuworker.runtime.contract import Tag
@@ -59,7 +58,7 @@ class Coordinator:
             return f"has started without this pod, with {other.info.pod} as node {index}"
         lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != info.pod:
-            both = f"{format_node(other.info)} and {format_node(info)}"
+            both = f"{other.name} and {node.name}"
             self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
         self.joined[index], node.progress_at = node, now
         # No node waits longer than it was asked to.
@@ -72,17 +71,16 @@ class Coordinator:
         if status.restarts == self.orders.restarts:  # not of the start before
             status.info.node = node.info.node
             node.status, node.progress_at = status, now - status.progress_age
-            name = format_node(node.info)
             for failure in status.failures:
                 key = node.info.node, failure.rank
-                self.failures.setdefault(key, root_cause.named(name, failure))
+                self.failures.setdefault(key, root_cause.named(node.name, failure))
             for report in status.reports:
-                report.node = name
+                report.node = node.name
                 node.reports[report.rank] = report
         # A node that is done is drained while the others still work.
         if status.stop and not self.stopped_at and status.state is not NodeState.DONE:
             self.stopped_at = now
-            self.orders.stop = f"{format_node(node.info)} got {status.stop}"
+            self.orders.stop = f"{node.name} got {status.stop}"
         if status.wants_stacks and not self.stacks_question:
             self.gather_stacks(now)
 
@@ -102,8 +100,8 @@ class Coordinator:
         limit = self.config.heartbeat_timeout - 2 * HEARTBEAT_S
         if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
-            name = format_node(self.joined[0].info)
-            self.finish(Failure("node-lost", f"{name} was frozen for {frozen_s:.1f} s"), now)
+            reason = f"{self.joined[0].name} was frozen for {frozen_s:.1f} s"
+            self.finish(Failure("node-lost", reason), now)
 
     # -- decisions
 
@@ -151,13 +149,13 @@ class Coordinator:
         missing = [index for index in range(config.nnodes) if index not in self.joined]
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
-            node_info.compare(infos)
+            preflight.compare(infos)
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             self.started_at, self.asked_at = self.started_at or now, now
             self.orders.go = True
         elif now > self.join_deadline:
-            node_info.compare(infos)  # those that disagree about the size wait for others
+            preflight.compare(infos)  # those that disagree about the size wait for others
             named = first([f"node {index}" for index in missing or late])
             limit = config.join_timeout
             joined = f"{len(nodes)} of {config.nnodes} joined"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
-from gpuworker.launch import network, node_info, node_test
+from gpuworker.launch import node_test, preflight
 from gpuworker.launch.command_line import TIMEOUTS
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.connection import Participant, Server
@@ -41,9 +41,8 @@ class NodeLauncher:
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
         self.config, self.output = config, output
-        info = node_info.describe_self(config.node_rank)
-        self.name = node_info.format_node(info)
-        self.status = Status(config.run_id, info)
+        self.status = Status(config.run_id, preflight.describe_self(config.node_rank))
+        self.name = self.status.info.name
         self.participant = Participant(config, self.status)
         self.join_deadline = started_at + config.join_timeout
         self.server: Server | None = None
@@ -76,7 +75,7 @@ class NodeLauncher:
             server = Server(Coordinator(config, self.join_deadline))
             await server.start()
             self.server = server
-        address = self.participant.address = await network.resolve(config, self.join_deadline)
+        address = self.participant.address = await preflight.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
         await self.prepare()
         self.do(self.participant.stay_connected, self.join_deadline)
@@ -95,10 +94,10 @@ class NodeLauncher:
         try:
             if config.problem:
                 raise config.problem
-            interface, own_address = network.choose_interface(config, self.participant.address)
+            interface, own_address = preflight.choose_interface(config, self.participant.address)
             self.log_phase("interface", interface=interface, address=own_address)
             # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-            await asyncio.to_thread(node_info.complete, info, config, interface)
+            await asyncio.to_thread(preflight.complete, info, config, interface)
             if config.node_test != "off" and not self.ranks:  # no restart in place
                 await asyncio.to_thread(node_test.run, config.node_test)
             self.ranks = LocalRanks(config, self.output)

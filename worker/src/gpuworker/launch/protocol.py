@@ -53,6 +53,11 @@ class NodeInfo:
     gpu_model: str = ""
     problem: Failure | None = None  # why this node cannot take part
 
+    @property
+    def name(self) -> str:
+        """As in every message: `node 1 (pod run-1 on n1)`."""
+        return f"node {self.node} (pod {self.pod}{f' on {self.host}' if self.host else ''})"
+
 
 @dataclass
 class RankReport:

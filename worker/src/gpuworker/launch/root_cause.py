@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from gpuworker.launch import stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_info import format_node
 from gpuworker.launch.protocol import (
     HEARTBEAT_S,
     NodeInfo,
@@ -45,6 +44,10 @@ class Node:
     @property
     def info(self) -> NodeInfo:
         return self.status.info
+
+    @property
+    def name(self) -> str:
+        return self.info.name
 
     @property
     def running(self) -> bool:
@@ -122,7 +125,7 @@ def known(nodes: list[Node], failures: list[Failure]) -> Failure | None:
 
 
 def node_lost(nodes: list[Node]) -> Failure | None:
-    lost = [f"{format_node(node.info)} {node.lost}" for node in nodes if node.lost]
+    lost = [f"{node.name} {node.lost}" for node in nodes if node.lost]
     return Failure("node-lost", first(lost)) if lost else None
 
 
@@ -130,12 +133,12 @@ def stopped(reason: str, nodes: list[Node]) -> Failure:
     """The verdict on a run that was stopped from outside."""
     ended_well = (NodeState.DONE, NodeState.SAVED)
     if unsaved := [node for node in nodes if node.status.state not in ended_well]:
-        return Failure("stopped", f"{reason}; not saved on {name(unsaved)}")
+        return Failure("stopped", f"{reason}; not saved on {names(unsaved)}")
     return Failure("saved", f"{reason}; all nodes saved")
 
 
-def name(nodes: list[Node]) -> str:
-    return first([format_node(node.info) for node in nodes])
+def names(nodes: list[Node]) -> str:
+    return first([node.name for node in nodes])
 
 
 # Kubernetes counts no restart after exit code 75, with which the program may end by itself, for
@@ -146,7 +149,7 @@ LONG_RUN_S = 600  # a program that ran so long has made progress
 
 def asked_for_restart(config: LaunchConfig, nodes: list[Node]) -> Failure:
     """The verdict on a run whose ranks ended with 0 or 75 without a signal."""
-    saved = name([node for node in nodes if node.status.state is NodeState.SAVED])
+    saved = names([node for node in nodes if node.status.state is NodeState.SAVED])
     progressed = any(node.status.progressed for node in nodes)
     if config.attempt >= RESTARTS_WITHOUT_PROGRESS and not progressed:
         start = f"in start {config.attempt + 1} of this run"
