@@ -49,18 +49,18 @@ class Coordinator:
 
     def join(self, node: Node, now: float) -> str:
         """A new connection of a node. Returns why it cannot take part, if so."""
-        index, info = node.info.node, node.info
+        other = self.joined.get(node.info.node)
         if node.status.run_id != self.config.run_id:
             # Never this run's id, which without a key is all that a message needs.
             return "belongs to another run"
-        other = self.joined.get(index)
-        if self.started_at and not self.ended:  # a pod that restarted alone; the others must, too
-            return f"has started without this pod, with {other.info.pod} as node {index}"
+        # A pod that restarted alone, and the others must, too; or the next launcher of its script.
+        if self.started_at or (self.ended and other):
+            return "has started, or has ended, without this launcher"
         lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
-        if lives and other.info.pod != info.pod:
+        if lives and other.info.pod != node.info.pod:
             both = f"{other.name} and {node.name}"
             self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
-        self.joined[index], node.progress_at = node, now
+        self.joined[node.info.node], node.progress_at = node, now
         # No node waits longer than it was asked to.
         self.join_deadline = min(self.join_deadline, now + node.status.join_s)
         return ""
