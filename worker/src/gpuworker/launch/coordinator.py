@@ -5,7 +5,9 @@ It opens no socket: network traffic is in server.py, and the choice of the cause
 
 from __future__ import annotations
 
-from gpuworker.launch import preflight, root_cause, speed, stacks
+import statistics
+
+from gpuworker.launch import preflight, root_cause, stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status, first
@@ -19,6 +21,8 @@ ASK_AGAIN_S = 0.5  # while the answers do not decide
 STACKS_S = 4.0  # for the stacks of all nodes
 STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, in one message
 STOP_S = 2.0  # beyond the grace period
+SPEED_S = 300.0  # between two lines about the speed of the ranks
+SLOW = 1.2  # times the median time of a step
 
 
 class Coordinator:
@@ -32,10 +36,10 @@ class Coordinator:
         self.failures: dict[tuple[int, int | None], Failure] = {}
         self.started_at = self.failed_at = self.stopped_at = 0.0
         self.first_question = 0  # since a failure
-        self.asked_at = 0.0
-        self.stacks_question = 0  # while the stacks of all ranks are gathered
+        self.asked_at = self.speed_at = 0.0
+        self.stacks_question = 0  # for the stacks of all ranks
         self.warning = ""  # while no rank makes progress
-        self.speeds = speed.Speeds()
+        self.steps: list[int] = []  # of all ranks, at the last line about their speed
 
     @property
     def ended(self) -> bool:
@@ -81,7 +85,7 @@ class Coordinator:
         if status.stop and not self.stopped_at and status.state is not NodeState.DONE:
             self.stopped_at = now
             self.orders.stop = f"{node.name} got {status.stop}"
-        if status.wants_stacks and not self.stacks_question:
+        if status.wants_stacks and not self.orders.frames:
             self.gather_stacks(now)
 
     def leave(self, node: Node) -> None:
@@ -146,9 +150,9 @@ class Coordinator:
         for info in infos:
             if info.problem:
                 raise info.problem
-        missing = [index for index in range(config.nnodes) if index not in self.joined]
-        late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
-        if not missing and not late:
+        ready = {node.info.node for node in nodes if node.status.state is NodeState.JOINED}
+        late = [f"node {index}" for index in range(config.nnodes) if index not in ready]
+        if not late:
             preflight.compare(infos)
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
@@ -156,10 +160,9 @@ class Coordinator:
             self.orders.go = True
         elif now > self.join_deadline:
             preflight.compare(infos)  # those that disagree about the size wait for others
-            named = first([f"node {index}" for index in missing or late])
-            limit = config.join_timeout
+            why = f"{first(late)} did not join within {config.join_timeout} s"
             joined = f"{len(nodes)} of {config.nnodes} joined"
-            raise Failure("node-missing", f"{named} did not join within {limit} s; {joined}")
+            raise Failure("node-missing", f"{why}; {joined}")
 
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.
@@ -173,14 +176,15 @@ class Coordinator:
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
         nodes, config = self.nodes, self.config
-        if self.stacks_question:
+        if self.orders.frames:
             self.show_stacks(now)
         if self.failures or any(node.lost for node in nodes):
             if not self.failed_at:
-                self.failed_at, self.first_question = now, self.orders.question + 1
+                self.failed_at, self.asked_at = now, 0.0
+                self.first_question = self.orders.question + 1
                 for node in nodes:  # they may be old
                     node.reports = {}
-            if self.failed_at == now or now > self.asked_at + ASK_AGAIN_S:
+            if now > self.asked_at + ASK_AGAIN_S:
                 self.ask(now)
             failures, asked = list(self.failures.values()), self.answered(self.first_question)
             verdict = root_cause.failed(nodes, failures, asked, now - self.failed_at, now)
@@ -193,9 +197,8 @@ class Coordinator:
             # Often enough to see soon that a rank has left its main program.
             if now > self.asked_at + min(ASK_S, max(1.0, config.exit_timeout / 4)):
                 self.ask(now)
-            steps = [report.steps for report in root_cause.all_reports(nodes)]
-            if line := self.speeds.line(steps, now):
-                log(Tag.STEP, **line)
+            if now > self.speed_at + SPEED_S:
+                self.log_speed(now)
 
     def restart(self, verdict: Failure, now: float) -> bool:
         """Start the program again in the same pods, if that is allowed and no node is lost."""
@@ -215,8 +218,8 @@ class Coordinator:
     def check_progress(self, now: float) -> None:
         """Compare the last progress of all nodes with the time-out: then end, or warn."""
         limit = self.config.progress_timeout
-        running = [node for node in self.nodes if node.running]
-        if not limit or not running or now < max(node.progress_at for node in running) + limit:
+        limits = [node.progress_at + limit for node in self.nodes if node.running]
+        if not limit or not limits or now < max(limits):
             self.warning = ""
             return
         reason = f"no rank made progress for {limit} s"
@@ -226,13 +229,24 @@ class Coordinator:
             self.warning = f"{reason}; the run goes on"
             self.gather_stacks(now)
 
+    def log_speed(self, now: float) -> None:
+        """Log step, steps per second and slow ranks, once all of them have made steps."""
+        since_s, before = now - self.speed_at, self.steps
+        self.steps = [report.steps for report in root_cause.all_reports(self.nodes)]
+        self.speed_at, pairs = now, zip(before, self.steps, strict=False)
+        made = {rank: new - old for rank, (old, new) in enumerate(pairs) if new > old}
+        if made and len(before) == len(self.steps):
+            median = statistics.median(made.values())
+            slow = [str(rank) for rank, number in made.items() if number * SLOW < median]
+            facts = {"slow_ranks": ",".join(slow[:8])} if slow else {}
+            log(Tag.STEP, step=max(self.steps), steps_per_second=median / since_s, **facts)
+
     # -- questions
 
     def ask(self, now: float) -> None:
         """Ask every rank; a node answers the newest question only."""
         self.asked_at, self.orders.stacks = now, ""
         self.orders.question += 1
-        self.orders.frames = bool(self.stacks_question)
 
     def answered(self, question: int) -> bool:
         """Whether all have answered that can."""
@@ -240,13 +254,13 @@ class Coordinator:
         return all(node.status.answered >= question for node in asked)
 
     def gather_stacks(self, now: float) -> None:
-        self.stacks_question = self.orders.question + 1
         self.ask(now)
+        self.stacks_question, self.orders.frames = self.orders.question, True
 
     def show_stacks(self, now: float) -> None:
         """Show the stacks once all nodes have answered, or some do not."""
         if self.answered(self.stacks_question) or now > self.asked_at + STACKS_S:
-            self.stacks_question = 0
+            self.orders.frames = False
             lines = stacks.table(root_cause.all_reports(self.nodes))
             self.orders.stacks = "\n".join(lines)[:STACKS_CHARS]
             if self.warning:
