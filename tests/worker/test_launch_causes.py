@@ -20,11 +20,11 @@ ADDRESSES = ["10.0.0.1", "run-0.run.ml", "29500"]
 
 
 def error(kind: str, text: str = "", number: int | None = None, file: str = "", how: str = "") -> dict:
-    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    lines = [line for line in text.splitlines() if line.strip()]
     bases = ["builtins.OSError"] if number is not None or kind.endswith("OSError") else []
     return {
-        "how": how, "kinds": [kind, *bases, "builtins.Exception"], "first": lines[0], "last": lines[-1],
-        "errno": number, "file": file, "frames": [],
+        "how": how, "kinds": [kind, *bases, "builtins.Exception"],
+        "text": " … ".join(lines[:1] + lines[1:][-1:]), "errno": number, "file": file, "frames": [],
     }  # fmt: skip
 
 

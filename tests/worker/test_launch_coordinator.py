@@ -105,7 +105,7 @@ def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        (((0, 0), (600, 600)), ["step=600", "steps_per_second=2"]),
+        (((0, 0), (600, 600)), ["step=600", "steps_per_second=1.99"]),
         (((0, 0), (300, 200)), ["step=300", "steps_per_second=0.8", "slow_ranks=1"]),
         (((0, 0), (0, 0)), []),
         (((500, 500), (0, 0)), []),  # the program has started again
