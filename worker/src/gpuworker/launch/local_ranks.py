@@ -142,14 +142,18 @@ class LocalRanks:
             return NodeState.SAVED
         return NodeState.STOPPED if self.stop_deadline else None
 
-    def look_for_progress(self) -> None:
-        """Once a second. While a rank has left its main program, that wait has its own time-out."""
+    def progress_age(self) -> float:
+        """Seconds since the last progress; to be asked once a second.
+
+        0 while a rank has left its main program: that wait has a time-out of its own.
+        """
         now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in self.ranks])
         grown = [new - old for old, new in zip(self.cpu, used, strict=False)]
         ending = any(rank.left_at and rank.code is None for rank in self.ranks)
         times = [rank.output.activity_at for rank in self.ranks]
         times.append(now if ending or max(grown, default=0) > BUSY_S else self.progress_at)
         self.cpu, self.progress_at = used, max(times)
+        return now - self.progress_at
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""

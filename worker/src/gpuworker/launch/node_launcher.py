@@ -134,7 +134,7 @@ class NodeLauncher:
             self.refresh()
             if status != told:
                 told = replace(status)
-                self.tell()
+                participant.send(told)
             await asyncio.sleep(LOOK_S)
 
     def start(self, orders: Orders) -> None:
@@ -148,7 +148,7 @@ class NodeLauncher:
             reason = f"{config.program[0]}: {error.strerror}"
             status.failures = [Failure("program-failed", reason)]
             return
-        status.state = NodeState.RUNNING
+        status.state, status.progress_age = NodeState.RUNNING, 0.0
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
@@ -158,18 +158,11 @@ class NodeLauncher:
         if status.state is not NodeState.RUNNING:
             return
         ranks.look()
-        long = time.monotonic() > ranks.started_at + LONG_RUN_S
         status.state = ranks.final_state() or status.state
-        status.progressed = ranks.stepped or long
+        status.progressed = ranks.stepped or time.monotonic() > ranks.started_at + LONG_RUN_S
         # What only follows from another failure comes last, if there is no room for all.
         found = sorted(ranks.failures(), key=lambda each: each.row.secondary)
         status.failures = found[:FAILURES_TOLD]
-
-    def tell(self, **more: object) -> None:
-        """Send this node's status."""
-        running = self.status.state is NodeState.RUNNING
-        age = time.monotonic() - self.ranks.progress_at if running else 0.0
-        self.participant.send(replace(self.status, progress_age=age, **more))
 
     def look_around(self) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
@@ -177,7 +170,7 @@ class NodeLauncher:
         if status.state is not NodeState.RUNNING:
             return
         reap(rank.pid for rank in ranks.ranks)
-        ranks.look_for_progress()
+        status.progress_age = ranks.progress_age()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
@@ -228,7 +221,7 @@ class NodeLauncher:
         reports = await self.ranks.ask(orders.frames)
         self.status.answered = orders.question
         self.refresh()
-        self.tell(reports=reports)
+        self.participant.send(replace(self.status, reports=reports))
 
     def show(self, stacks: str) -> None:
         """The stacks of all ranks, to who wants them in this pod."""

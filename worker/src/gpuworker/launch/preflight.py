@@ -130,14 +130,12 @@ def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
     info.python = platform.python_version()
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
-    problems = []
     if 0 <= info.gpus < config.gpus_per_node:
         why = f" ({gpu_problem})" if gpu_problem else ""
-        problems.append(f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected")
+        reason = f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected"
+        raise Failure("node-unfit", reason)
     if not info.torch:
-        problems.append("no torch for this Python")
-    if problems:
-        raise Failure("node-unfit", "; ".join(problems))
+        raise Failure("node-unfit", "no torch for this Python")
 
 
 def digest(data: bytes) -> str:

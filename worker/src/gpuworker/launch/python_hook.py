@@ -192,20 +192,19 @@ class Rank:
                 groups[name] = group._get_sequence_number_for_group()
             except Exception:
                 continue  # a private interface; a group that is being destroyed
-        if groups:
-            dump = getattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace_json", None)
-            try:
-                entries = sys.modules["json"].loads(dump()).get("entries", [])
-            except Exception:
-                entries = []  # an older torch, or one without the recorder
-            for entry in entries:
-                if not entry.get("is_p2p"):
-                    last[str(entry["process_group"][0])] = {
-                        "number": entry["collective_seq_id"],
-                        "op": entry["profiling_name"].rpartition(":")[2],
-                        "sizes": str(entry.get("input_sizes")),
-                        "types": str(entry.get("input_dtypes")),
-                    }
+        try:
+            dump = sys.modules["torch"]._C._distributed_c10d._dump_fr_trace_json
+            entries = sys.modules["json"].loads(dump())["entries"] if groups else []
+        except Exception:
+            entries = []  # an older torch, or one without the recorder
+        for entry in entries:
+            if not entry.get("is_p2p"):
+                last[str(entry["process_group"][0])] = {
+                    "number": entry["collective_seq_id"],
+                    "op": entry["profiling_name"].rpartition(":")[2],
+                    "sizes": str(entry.get("input_sizes")),
+                    "types": str(entry.get("input_dtypes")),
+                }
         return groups, last
 
     def adopt(self):

@@ -29,16 +29,15 @@ def own_frame(frames: list[list], program: str) -> int:
     of the main module's folder; without any, the innermost outside Python's standard library.
     """
     home = os.path.dirname(program)
-    tests = (
-        lambda file: not LIBRARY.search(file),
-        lambda file: bool(home) and file.startswith(home + "/"),
-        lambda file: not STANDARD.search(file),
-    )
-    for is_own in tests:
-        for index, (file, _, _) in enumerate(frames):
-            if is_own(file):
-                return index
-    return len(frames) - 1
+
+    def distance(index: int) -> int:
+        file = frames[index][0]
+        if not LIBRARY.search(file):
+            return 0
+        at_home = home and file.startswith(f"{home}/")
+        return 1 if at_home else 2 + bool(STANDARD.search(file))
+
+    return min(range(len(frames)), key=distance)
 
 
 def format_frame(frame: list) -> str:
