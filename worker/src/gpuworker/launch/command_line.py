@@ -35,10 +35,6 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error is a Failure, so that it has a line and a termination message."""
 
     def error(self, message: str) -> None:
-        what, unknown, words = message.partition("unrecognized arguments: ")
-        if unknown:  # only the names: a value may be a secret of the program
-            names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}. {REMEDY}"
         raise Failure("usage", f"{message}; see ddp-launch --help")
 
 
@@ -92,7 +88,10 @@ def parser() -> argparse.ArgumentParser:
 def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None]:
     """The command line, or what is wrong with it and one that only reports this to other nodes."""
     try:
-        args = parser().parse_args(words)
+        args, unknown = parser().parse_known_args(words)
+        if unknown:  # only the names: a value may be a secret of the program
+            names = " ".join(word.partition("=")[0] for word in unknown)
+            raise Failure("usage", f"unrecognized arguments: {names}. {REMEDY}")
         while args.program and args.program[0] in ("--", "-m", "--module", "--no-python"):
             word = args.program.pop(0)  # the mode may also follow the --
             args.module |= word in ("-m", "--module")

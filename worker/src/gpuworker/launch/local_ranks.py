@@ -196,9 +196,7 @@ class LocalRanks:
         end = time.monotonic() + ANSWER_S
         for rank in self.ranks:
             rank.ask()
-        while time.monotonic() < end:
-            if all([rank.has_answered() for rank in self.ranks]):
-                break
+        while not all([r.has_answered() for r in self.ranks]) and time.monotonic() < end:
             await asyncio.sleep(0.05)
             self.look()
         stack_chars = STACKS_CHARS // len(self.ranks) if frames and self.ranks else 0

@@ -97,5 +97,5 @@ class RankOutput:
 
     def lines(self) -> list[str]:
         """The lines of its last output that are not empty."""
-        found = self.tail.decode(errors="replace").splitlines()
-        return [line.strip() for line in found if line.strip()]
+        found = map(str.strip, self.tail.decode(errors="replace").splitlines())
+        return [line for line in found if line]

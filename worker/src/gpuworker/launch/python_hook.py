@@ -99,9 +99,9 @@ class Rank:
         try:
             with open(path) as file:
                 holder = int(file.read())
-            with open(f"/proc/{holder}/stat") as file:
-                if holder != self.pid and file.read().rpartition(")")[2].split()[0] not in "ZX":
-                    return False
+            if holder != self.pid:
+                os.kill(holder, 0)  # an error if it has ended
+                return False
         except (OSError, ValueError):
             pass  # none yet, or one that has ended
         self.write("pid", str(self.pid))
