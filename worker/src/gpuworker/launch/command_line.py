@@ -47,41 +47,39 @@ def parser() -> argparse.ArgumentParser:
         description="Run a program on every node, as torchrun, without hangs and with one verdict.",
         allow_abbrev=False,
     )
-    add = made.add_argument
 
-    def of_torchrun(name: str, meaning: str = argparse.SUPPRESS, **more: object) -> None:
-        add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
+    def flag(name: str, meaning: str = argparse.SUPPRESS, *more: str, **settings: object) -> None:
+        both = dict.fromkeys([f"--{name}", f"--{name.replace('-', '_')}"])  # as torchrun
+        made.add_argument(*more, *both, help=meaning, **settings)
 
     for name, (default, meaning) in TIMEOUTS.items():
         kind = natural if name == "progress_timeout" else positive_int
         # That of joining may be in --rdzv-conf, too.
-        add(f"--{name.replace('_', '-')}", type=kind, metavar="SECONDS",
-            default=None if name == "join_timeout" else default,
-            help=f"{meaning} ({default})")  # fmt: skip
-    of_torchrun("nnodes", "nodes (1)")
-    of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
-    of_torchrun("node-rank", "index of this node (0)")
-    of_torchrun("master-addr", "name or address of node 0 (this machine)")
-    of_torchrun("master-port", "port of node 0; the launchers use the next one")
-    of_torchrun("standalone", "one node, and ports that are free", action="store_true")
-    add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=natural, default=0,
-        metavar="NUMBER", dest="max_restarts_in_place",
-        help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
-    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
+        flag(name.replace("_", "-"), f"{meaning} ({default})", type=kind, metavar="SECONDS",
+             default=None if name == "join_timeout" else default)  # fmt: skip
+    flag("nnodes", "nodes (1)")
+    flag("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
+    flag("node-rank", "index of this node (0)")
+    flag("master-addr", "name or address of node 0 (this machine)")
+    flag("master-port", "port of node 0; the launchers use the next one")
+    flag("standalone", "one node, and ports that are free", action="store_true")
+    flag("max-restarts", "starts of the program after a failure, in the same pods (0)",
+         "--max-restarts-in-place", type=natural, default=0, metavar="NUMBER")  # fmt: skip
+    flag("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
     for name in ("rdzv-endpoint", *WITHOUT_EFFECT):
-        of_torchrun(name)
-    of_torchrun("rdzv-conf", type=join_timeout)
-    of_torchrun("rdzv-backend", choices=["static", "c10d"])
-    add("-m", "--module", action="store_true", help="the program is a module")
-    of_torchrun("no-python", "the program is not Python", action="store_true")
-    add("--interface", default="", help="network interface; empty: that of the route to node 0")
-    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records")
-    add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--node-test", choices=["off", "report", "gate"], default="off",
-        help="test this node; with gate the run starts only if all nodes pass (off)")  # fmt: skip
-    add("--max-attempts", type=natural, default=0, help="restarts with --idle-after-exit (0)")
-    add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
-    add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+        flag(name)
+    flag("rdzv-conf", type=join_timeout)
+    flag("rdzv-backend", choices=["static", "c10d"])
+    flag("module", "the program is a module", "-m", action="store_true")
+    flag("no-python", "the program is not Python", action="store_true")
+    flag("interface", "network interface; empty: that of the route to node 0", default="")
+    flag("output-dir", "folder for flight records", default="", metavar="FOLDER")
+    flag("progress-action", "at its time-out (warn)", choices=["end", "warn"], default="warn")
+    flag("node-test", "test this node; with gate the run starts only if all nodes pass (off)",
+         choices=["off", "report", "gate"], default="off")  # fmt: skip
+    flag("max-attempts", "restarts with --idle-after-exit (0)", type=natural, default=0)
+    flag("idle-after-exit", "keep the pod; FOLDER stores the attempts", metavar="FOLDER")
+    made.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
 
 

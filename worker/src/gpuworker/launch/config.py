@@ -155,8 +155,8 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
         found[name] = processes(value) if value in PROCESSES else value
     if not found["NNODES"]:
         alone = {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1"}
-        for name, default in (alone | {"MASTER_PORT": str(free_ports())}).items():
-            found[name] = found[name] or default
+        alone["MASTER_PORT"] = str(free_ports())
+        found = {name: found[name] or default for name, default in alone.items()}
     for name in ("NNODES", "NODE_RANK", "MASTER_PORT"):
         found[name] = number(name, found[name])
     if not (address := found["MASTER_ADDR"]):

@@ -38,10 +38,10 @@ async def launch(config: LaunchConfig, started_at: float, out: output.Output) ->
     """Run one launch. Returns the exit code, after the verdict was logged."""
     launcher = NodeLauncher(config, started_at, out)
     running, stopped = asyncio.create_task(launcher.run()), launcher.stopped_early
-    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    ended, _ = await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     running.cancel()  # not awaited: asyncio.wait_for can swallow it
     try:
-        verdict = running.result() if running.done() else stopped.result()
+        verdict = ended.pop().result()
     except Failure as failure:
         verdict = failure
     except Exception as error:

@@ -170,7 +170,7 @@ class LocalRanks:
         """How a rank has failed, from its exception, its wait status and facts of this node."""
         oom, program = processes.oom_kills() > self.oom_kills, self.config.program
         asked = rank.code in STOP_CODES or bool(self.stop_deadline and not rank.errors)
-        number = signal_of(rank.code, program) if rank.code is not None else 0
+        number = signal_of(rank.code or 0, program)
         by_signal = f"ended by {stacks.signal_name(number)}" if number else ""
         if rank.errors:
             cause = of_exception(rank.errors, rank.addresses, machine.full_volumes(), oom)
