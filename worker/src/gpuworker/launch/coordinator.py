@@ -60,7 +60,7 @@ class Coordinator:
         # A pod that restarted alone, and the others must, too; or the next launcher of its script.
         if self.started_at or (self.ended and other):
             return "has started, or has ended, without this launcher"
-        lives = other and not other.closed and now < other.heard_at + 3 * HEARTBEAT_S
+        lives = other and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != node.info.pod:
             both = f"{other.name} and {node.name}"
             self.finish(Failure("duplicate-node", f"{both} claim the same index"), now)
@@ -90,12 +90,9 @@ class Coordinator:
 
     def leave(self, node: Node) -> None:
         """Its connection has ended."""
-        node.closed, index = True, node.info.node
-        if self.joined.get(index) is node and not self.ended:
-            if not self.started_at:
-                del self.joined[index]  # it may join again until the deadline
-            elif not node.over:
-                node.lost = node.lost or "closed the connection without a report"
+        index, node.lost = node.info.node, node.lost or "closed the connection without a report"
+        if self.joined.get(index) is node and not (self.ended or self.started_at):
+            del self.joined[index]  # it may join again until the deadline
 
     def resume(self, now: float, frozen_s: float) -> None:
         """This process was frozen, so nothing could be heard."""
@@ -167,7 +164,7 @@ class Coordinator:
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.
         over = now > self.stopped_at + self.config.grace_period + STOP_S
-        if over or all(node.over for node in self.nodes):
+        if over or all(node.status.failures or not node.running for node in self.nodes):
             # What went wrong before, or while saving, is the cause.
             failures = [each for each in self.failures.values() if not each.asked]
             known = root_cause.known(self.nodes, failures)
@@ -178,7 +175,7 @@ class Coordinator:
         nodes, config = self.nodes, self.config
         if self.orders.frames:
             self.show_stacks(now)
-        if self.failures or any(node.lost for node in nodes):
+        if self.failures or root_cause.node_lost(nodes):
             if not self.failed_at:
                 self.failed_at, self.asked_at = now, 0.0
                 self.first_question = self.orders.question + 1
@@ -204,8 +201,7 @@ class Coordinator:
         """Start the program again in the same pods, if that is allowed and no node is lost."""
         orders, nodes = self.orders, self.nodes
         left = self.config.max_restarts_in_place - orders.restarts
-        gone = any(node.lost or node.closed for node in nodes)
-        if gone or left <= 0 or not verdict.row.restartable:
+        if any(node.lost for node in nodes) or left <= 0 or not verdict.row.restartable:
             return False
         orders.restarts, orders.go = orders.restarts + 1, False
         orders.restart_reason = f"{verdict.cause}: {verdict.reason}"
@@ -250,8 +246,7 @@ class Coordinator:
 
     def answered(self, question: int) -> bool:
         """Whether all have answered that can."""
-        asked = [node for node in self.nodes if not (node.closed or node.lost)]
-        return all(node.status.answered >= question for node in asked)
+        return all(node.lost or node.status.answered >= question for node in self.nodes)
 
     def gather_stacks(self, now: float) -> None:
         self.ask(now)

@@ -36,8 +36,7 @@ class Node:
 
     status: Status
     heard_at: float
-    closed: bool = False  # its connection, and so its launcher
-    lost: str = ""  # how, during the run
+    lost: str = ""  # how, since the start
     progress_at: float = 0.0
     reports: dict[int, RankReport] = field(default_factory=dict)
 
@@ -52,11 +51,6 @@ class Node:
     @property
     def running(self) -> bool:
         return self.status.state in (NodeState.JOINED, NodeState.RUNNING)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more is awaited of it."""
-        return not self.running or bool(self.status.failures)
 
     def forget(self) -> None:
         """Its program ends, to start anew."""
@@ -83,7 +77,7 @@ def failed(
     if own := known(nodes, failures):
         return None if own.asked and since_s < SIGNAL_S else own
     reports, silent_since = all_reports(nodes), now - SILENT_S
-    silent = [n for n in nodes if n.running and not n.closed and n.heard_at < silent_since]
+    silent = [n for n in nodes if n.running and not n.lost and n.heard_at < silent_since]
     if since_s < SUSPECT_S and (silent or any(report.busy for report in reports)):
         return None  # whoever the others have lost will report, or is lost itself
     flying = [named(each.node, each.flying) for each in reports if each.flying]
@@ -125,7 +119,8 @@ def known(nodes: list[Node], failures: list[Failure]) -> Failure | None:
 
 
 def node_lost(nodes: list[Node]) -> Failure | None:
-    lost = [f"{node.name} {node.lost}" for node in nodes if node.lost]
+    """The verdict if nodes were lost before their ranks had ended."""
+    lost = [f"{node.name} {node.lost}" for node in nodes if node.lost and node.running]
     return Failure("node-lost", first(lost)) if lost else None
 
 
