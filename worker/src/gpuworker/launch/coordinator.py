@@ -10,16 +10,21 @@ import statistics
 from gpuworker.launch import preflight, root_cause, stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status, first
+from gpuworker.launch.protocol import (
+    HEARTBEAT_S,
+    STACKS_CHARS,
+    NodeState,
+    Orders,
+    Status,
+    first,
+)
 from gpuworker.launch.root_cause import Node
 from gpuworker.runtime.contract import Tag
-from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
 ASK_S = 10.0  # between two questions while all is well
 ASK_AGAIN_S = 0.5  # while the answers do not decide
 STACKS_S = 4.0  # for the stacks of all nodes
-STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, in one message
 STOP_S = 2.0  # beyond the grace period
 SPEED_S = 300.0  # between two lines about the speed of the ranks
 SLOW = 1.2  # times the median time of a step

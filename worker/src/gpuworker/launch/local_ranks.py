@@ -19,7 +19,7 @@ from gpuworker.launch import environment, python_hook, stacks
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import Output, RankOutput
-from gpuworker.launch.protocol import NodeState, Orders, RankReport
+from gpuworker.launch.protocol import STACKS_CHARS, NodeState, Orders, RankReport
 from gpuworker.launch.rank import GOOD_CODES, Rank, start
 from gpuworker.launch.rank_failure import (
     describe_errors,
@@ -29,7 +29,6 @@ from gpuworker.launch.rank_failure import (
 )
 from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
 ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
@@ -40,7 +39,6 @@ HOOKS_S = 30.0  # after which a rank that cannot answer is named
 KILLED_S = 2.0  # from SIGKILL to the end of a process
 # Of a process that a signal stopped, and of a shell whose program it stopped.
 STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
-STACKS_CHARS = LINE_LIMIT // 8  # of all ranks of this node, in one message
 
 
 class LocalRanks:

@@ -21,7 +21,7 @@ from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
@@ -41,8 +41,9 @@ class NodeLauncher:
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
         self.config, self.output = config, output
-        self.status = Status(config.run_id, preflight.describe_self(config.node_rank))
-        self.name = self.status.info.name
+        pod = os.environ.get("POD_NAME") or os.uname().nodename
+        info = NodeInfo(config.node_rank, pod, os.environ.get("NODE_NAME", ""))
+        self.name, self.status = info.name, Status(config.run_id, info)
         self.participant = Participant(config, self.status)
         self.join_deadline = started_at + config.join_timeout
         self.server: Server | None = None

@@ -112,21 +112,15 @@ def classify_port_failure(found: Exception | bytes, connected: bool = True) -> t
     return "foreign-service", f" (it answers {text!r})"
 
 
-def describe_self(node: int) -> NodeInfo:
-    """Node info with the names only."""
-    pod = os.environ.get("POD_NAME") or os.uname().nodename
-    return NodeInfo(node=node, pod=pod, host=os.environ.get("NODE_NAME", ""))
-
-
 def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
     """Add what this node has. Raises the failure node-unfit if it lacks what the run requests."""
     visible, gpu_problem = machine.visible_gpus()
     info.interface, info.torch = interface, machine.torch_version()
     info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
-    info.program = digest(b"\0".join(map(os.fsencode, config.program)))
+    info.program = hashlib.sha256(b"\0".join(map(os.fsencode, config.program))).hexdigest()[:12]
     info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    info.launcher = digest(b"".join(path.read_bytes() for path in sources))
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    info.launcher = hashlib.sha256(sources).hexdigest()[:12]
     info.python = platform.python_version()
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
@@ -136,10 +130,6 @@ def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
         raise Failure("node-unfit", reason)
     if not info.torch:
         raise Failure("node-unfit", "no torch for this Python")
-
-
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def compare(nodes: list[NodeInfo]) -> None:

@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass, field
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.json_lines import Codec
+from gpuworker.runtime.json_lines import LINE_LIMIT, Codec
 
 PURPOSE = "ddp-launch"  # of signed lines
 HEARTBEAT_S = 1.0
+STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, or of those of a node, in one message
 NAMED = 8
 
 
