@@ -156,7 +156,7 @@ def nodes(*reports: RankReport) -> list[Node]:
         info = NodeInfo(node=report.rank, pod=f"run-{report.rank}")
         report.node = info.name
         made.append(Node(Status("run", info, NodeState.RUNNING, answered=1), NOW))
-        made[-1].reports = {report.rank: report}
+        made[-1].reports = [report]
     return made
 
 

@@ -85,7 +85,7 @@ class Coordinator:
                 self.failures.setdefault(key, root_cause.named(node.name, failure))
             for report in status.reports:
                 report.node = node.name
-                node.reports[report.rank] = report
+            node.reports = status.reports or node.reports
         # A node that is done is drained while the others still work.
         if status.stop and not self.stopped_at and status.state is not NodeState.DONE:
             self.stopped_at = now
@@ -185,7 +185,7 @@ class Coordinator:
                 self.failed_at, self.asked_at = now, 0.0
                 self.first_question = self.orders.question + 1
                 for node in nodes:  # they may be old
-                    node.reports = {}
+                    node.reports = []
             if now > self.asked_at + ASK_AGAIN_S:
                 self.ask(now)
             failures, asked = list(self.failures.values()), self.answered(self.first_question)

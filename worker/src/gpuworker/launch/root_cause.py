@@ -38,7 +38,7 @@ class Node:
     heard_at: float
     lost: str = ""  # how, since the start
     progress_at: float = 0.0
-    reports: dict[int, RankReport] = field(default_factory=dict)
+    reports: list[RankReport] = field(default_factory=list)  # the last ones, of all its ranks
 
     @property
     def info(self) -> NodeInfo:
@@ -55,7 +55,7 @@ class Node:
     def forget(self) -> None:
         """Its program ends, to start anew."""
         self.status = replace(self.status, state=NodeState.RUNNING, failures=[])
-        self.reports = {}
+        self.reports = []
 
 
 def named(name: str, failure: Failure) -> Failure:
@@ -106,7 +106,7 @@ def describe(reports: list[RankReport]) -> str:
 
 
 def all_reports(nodes: list[Node]) -> list[RankReport]:
-    return [report for node in nodes for report in node.reports.values()]
+    return [report for node in nodes for report in node.reports]
 
 
 def known(nodes: list[Node], failures: list[Failure]) -> Failure | None:
