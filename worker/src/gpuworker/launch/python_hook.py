@@ -177,7 +177,7 @@ class Rank:
             })  # fmt: skip
         groups, last = self.collectives()
         program = getattr(sys.modules.get("__main__"), "__file__", "") or ""
-        self.write(f"answer.{self.pid}", repr({
+        self.write(f"answer.{self.pid}", ascii({
             "asked": asked, "owner": self.owner, "threads": threads, "groups": groups, "last": last,
             "steps": self.steps, "program": program,
         }))  # fmt: skip
@@ -247,8 +247,8 @@ class Rank:
                 del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
             elif event == "sys.excepthook" and (self.owner or self.adopted):
                 # The text comes from code of the program, which may block.
-                self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
-                self.write(f"error.{self.pid}", repr(describe(arguments[2])))
+                self.write(f"error.{self.pid}", ascii(describe(arguments[2], with_text=False)))
+                self.write(f"error.{self.pid}", ascii(describe(arguments[2])))
                 self.answer(None)  # without a question, which might come too late
         except BaseException:  # whatever it is, the program goes on
             pass

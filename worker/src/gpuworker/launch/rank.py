@@ -34,17 +34,11 @@ GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
 GLOO_ABORT = "terminate called without an active exception"
 
 
-def read(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")
-    return ""
-
-
 def literal(path: Path) -> object:
     """The Python literal in a file that the hook wrote; None for anything else."""
     try:
-        return ast.literal_eval(read(path))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ast.literal_eval(path.read_text(errors="replace"))
+    except (OSError, ValueError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
@@ -97,9 +91,9 @@ class Rank:
         return processes.state(self.pid) in ("T", "t")
 
     @property
-    def owner(self) -> str:
-        """The process whose hook is the rank's; empty without one."""
-        return read(self.box / "pid")
+    def owner(self) -> int | None:
+        """The process whose hook is the rank's."""
+        return literal(self.box / "pid")
 
     @property
     def failed(self) -> bool:
@@ -121,7 +115,7 @@ class Rank:
             return False
         # A helper may fail, or the program of a shell, and the program may handle that.
         before, owner = self.errors, self.owner
-        lives = owner and processes.state(int(owner)) not in ("", "Z", "X")
+        lives = owner and processes.state(owner) not in ("", "Z", "X")
         found = literal(self.box / f"error.{owner}") if lives else None
         self.errors = found or []  # at first without texts
         self.error_at = (self.error_at or now) if self.errors else 0.0

@@ -67,24 +67,22 @@ def locate(frames: list[list], program: str) -> tuple[str, bool, bool]:
 
 def working_thread(threads: list[dict]) -> dict:
     """The thread that does the program's work: the main one, unless it only waits for others."""
-    main = next((each for each in threads if each["main"]), threads[0])
-    if not IDLE.search(main["stack"][0][0]):
-        return main
-    others = [each for each in threads if each is not main and not IDLE.search(each["stack"][0][0])]
-    return next((each for each in others if own_thread(each)), main)
-
-
-def own_thread(thread: dict) -> bool:
-    return any(not LIBRARY.search(file) for file, _, _ in thread["stack"])
+    threads = sorted(threads, key=lambda each: not each["main"])
+    for each in threads:
+        own = each["main"] or not all(LIBRARY.search(file) for file, _, _ in each["stack"])
+        if own and not IDLE.search(each["stack"][0][0]):
+            return each
+    return threads[0]
 
 
 def has_ended(threads: list[dict]) -> bool:
     """Whether the main program has ended: nothing of it is on the main thread's stack any more."""
-    main = next((each for each in threads if each["main"]), None)
-    if not main:
-        return False
-    file, _, name = main["stack"][-1]  # importlib: Python itself is still starting
-    return name not in ("<module>", "_run_module_as_main") and not IMPORT.search(file)
+    outermost = [each["stack"][-1] for each in threads if each["main"]]
+    return any(
+        name not in ("<module>", "_run_module_as_main")
+        and not IMPORT.search(file)  # Python itself is still starting
+        for file, _, name in outermost
+    )
 
 
 def text_of(threads: list[dict]) -> str:
