@@ -27,8 +27,8 @@ HEAD = """\
 
 # Files
 
-What every source file is, in its own words. [Architecture](architecture.md) has how they work together, and the file
-for a task; what is generated is not here.
+What every program, template, schema and helper of tests is, in its own words. [Architecture](architecture.md) has how
+they work together, and the file for a task; what is generated is not here.
 """
 SKIPPED = ("/tests/", "/ci/", "NOTES.txt", ".md", ".json", ".zip", "/.helmignore", "Chart.yaml", "values.yaml")
 

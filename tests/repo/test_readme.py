@@ -125,6 +125,15 @@ def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+def test_every_table_has_a_header_and_as_many_cells_in_each_row(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [re.split(r"(?<!\\)\|", row) for row in table.splitlines()]
+        assert len(rows) > 2 and set("".join(rows[1])) <= set(" :-"), table
+        assert {len(row) for row in rows} == {len(rows[0])}, table
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
 def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: Path) -> None:
     roots = [REPO, page.parent, REPO / "worker/src/gpuworker"]
     tops = {path.name for root in roots for path in root.iterdir() if path.is_dir()}

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Process 1 of a task's container, in any image with a POSIX shell: waits for the group, copies files, clones the
-# workdir, runs setup and run, starts them again after a failure, and stops them.
-# /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod: events (to the
-# agent), the others (from it). /group/programs has commands for a task with `launcher: ddp-launch`.
-# Settings are in GPU_CHARTS_… variables.
+# Process 1 of a task's container, in any image with a POSIX shell: waits for the group, copies
+# files, clones the workdir, runs setup and run, starts them again after a failure, and stops them.
+# /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod:
+# events (to the agent), the others (from it). /group/programs has commands for a task with
+# `launcher: ddp-launch`. Settings are in GPU_CHARTS_… variables.
 set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
 FAILED=1
@@ -41,19 +41,26 @@ wait_for() {
   child=''
 }
 
-# Send signal $1 to every other process of this container; in a shared process namespace only to the script.
+# Send signal $1 to every other process of this container; in a shared process namespace only to the
+# script.
 signal_all() {
   if [ $$ -eq 1 ]; then kill -s "$1" -- -1; else kill -s "$1" "$child"; fi 2>/dev/null
 }
 
-# The program may do anything in $state. Print file $1 there, up to 128 KiB, but no link, pipe or device; and remove
-# these before file $1 is written, because a pipe waits for a reader.
-print_file() { [ ! -L "$state/$1" ] && [ -f "$state/$1" ] && dd if="$state/$1" bs=131072 count=1; } 2>/dev/null
-clear_name() { if [ -L "$state/$1" ] || [ ! -f "$state/$1" ]; then rm -f "$state/$1"; fi; } 2>/dev/null
+# The program may do anything in $state. Print file $1 there, up to 128 KiB, but no link, pipe or
+# device; and remove these before file $1 is written, because a pipe waits for a reader.
+print_file() {
+  [ ! -L "$state/$1" ] && [ -f "$state/$1" ] && dd if="$state/$1" bs=131072 count=1
+} 2>/dev/null
+clear_name() {
+  if [ -L "$state/$1" ] || [ ! -f "$state/$1" ]; then rm -f "$state/$1"; fi
+} 2>/dev/null
 
 make_pipes() (
-  cd "$state" && for pipe in events start after_setup end ack; do # the agent makes them, too, perhaps just now
-    [ -p "$pipe" ] || mkfifo -m 666 "$pipe" || [ -p "$pipe" ] || { rm -rf "$pipe" && mkfifo -m 666 "$pipe"; }
+  # the agent makes them, too, perhaps just now
+  cd "$state" && for pipe in events start after_setup end ack; do
+    [ -p "$pipe" ] || mkfifo -m 666 "$pipe" || [ -p "$pipe" ] ||
+      { rm -rf "$pipe" && mkfifo -m 666 "$pipe"; }
   done
 ) 2>/dev/null
 
@@ -64,14 +71,16 @@ on_signal() {
   [ -z "$child" ] || stop_child # without one, $! must stay what it is: wait_for is about to get it
 }
 
-# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL after the grace period: a container
-# that Kubernetes itself has to kill would count as failed.
+# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL after the grace
+# period: a container that Kubernetes itself has to kill would count as failed.
 stop_child() {
   [ -z "$stopping" ] || return 0
   stopping=1
   (
     trap '' TERM INT
-    if [ "$(print_file end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
+    if [ "$(print_file end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then
+      sleep "$GPU_CHARTS_DELAY_S"
+    fi
     signal_all TERM
     sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
@@ -81,14 +90,16 @@ stop_child() {
 # Keep event $1 for an agent that starts again. The agent may get it a second time from the pipe.
 keep_event() { clear_name events.sent; echo "$1" >>"$state/events.sent"; } 2>/dev/null
 
-# Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
+# Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line
+# is in $reply.
 request() {
   clear_name reply && true >"$state/reply" # a redirection of : that fails would end the shell
   keep_event "$1"
   make_pipes
   (
     echo "$1" >"$state/events"
-    IFS= read -r line <>"$state/$2" && printf '%s' "$line" >"$state/reply" # <>: no end when an agent starts again
+    # <>: no end when an agent starts again
+    IFS= read -r line <>"$state/$2" && printf '%s' "$line" >"$state/reply"
   ) &
   requesting=$!
   # It may ignore SIGTERM, as this shell does at its end.
@@ -126,7 +137,8 @@ finish() {
   exit "$1"
 }
 
-report_fatal() { printf '\n%s\n' "[FATAL] node=$GPU_CHARTS_HOST $*" >&2; } # the line before it may have no end
+# the line before it may have no end
+report_fatal() { printf '\n%s\n' "[FATAL] node=$GPU_CHARTS_HOST $*" >&2; }
 
 refuse() { # exit code and facts, before the task's files are written
   report_fatal "exit_code=$1"
@@ -155,7 +167,8 @@ test_node() {
 copy_files() {
   while read -r mode key && IFS= read -r target; do
     case $target in \~/*) target=$HOME/${target#??} ;; esac
-    { mkdir -p -- "${target%/*}" && cp -- "$group/files/$key" "$target" && chmod "$mode" "$target"; } ||
+    { mkdir -p -- "${target%/*}" && cp -- "$group/files/$key" "$target" &&
+      chmod "$mode" "$target"; } ||
       fatal "$FAILED" "file=$target could not be written"
   done <"$scripts/files"
 }
@@ -166,20 +179,24 @@ clone() { # url, ref
     if [ -n "${GIT_TOKEN:-}" ]; then # only here, so that no other call of git gets the token
       server=${1#*://}
       server=${server%%/*}
-      export GIT_ASKPASS="$scripts/askpass" GPU_CHARTS_GIT_SERVER="${1%%://*}://${server##*@}" LC_ALL=C
+      export GIT_ASKPASS="$scripts/askpass" LC_ALL=C
+      export GPU_CHARTS_GIT_SERVER="${1%%://*}://${server##*@}"
       git() { command git -c credential.helper= "$@"; } # a helper would store it
     fi
-    rm -rf "$workdir" && git init -q "$workdir" && cd "$workdir" && git remote add origin "$1" || exit 1
+    rm -rf "$workdir" && git init -q "$workdir" && cd "$workdir" &&
+      git remote add origin "$1" || exit 1
     # A server may refuse to fetch a commit by its hash; then everything is fetched.
     if git fetch -q --depth 1 origin "${2:-HEAD}"; then git checkout -q FETCH_HEAD; else
       git fetch -q origin && git checkout -q "$2"
     fi
   ) &
   wait_for $!
-  [ "$code" -eq 0 ] || [ -n "$stopped" ] || fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
+  [ "$code" -eq 0 ] || [ -n "$stopped" ] ||
+    fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
 }
 
-# What SkyPilot's shell does before setup and run: what setup wrote into ~/.bashrc counts, and `conda activate` works.
+# What SkyPilot's shell does before setup and run: what setup wrote into ~/.bashrc counts, and
+# `conda activate` works.
 # shellcheck disable=SC2016 # the shell of the step expands it
 begin='if [ -n "${BASH_VERSION-}" ] && [ -f ~/.bashrc ]; then . ~/.bashrc; fi
 if conda=$(conda info --base 2>/dev/null) && [ -f "$conda/etc/profile.d/conda.sh" ]; then
@@ -192,15 +209,18 @@ step() { # setup or run; its exit code is in $code
   [ -z "$stopped" ] || return 0
   code=0
   [ -s "$scripts/$1" ] || return 0
-  # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
-  "$shell" -c "trap 'exit $STOPPED' TERM; $begin; cd \"\$1\" && shift && . \"\$0\"" "$scripts/$1" "$workdir" &
+  # With this trap the shell waits for its program: the container ends with process 1, whatever else
+  # still runs.
+  "$shell" -c "trap 'exit $STOPPED' TERM; $begin; cd \"\$1\" && shift && . \"\$0\"" \
+    "$scripts/$1" "$workdir" &
   wait_for $!
 }
 
 attempt() {
   if [ -z "$setup_done" ]; then
-    export SKYPILOT_SETUP_NODE_RANK="$SKYPILOT_NODE_RANK" SKYPILOT_SETUP_NODE_IPS="$SKYPILOT_NODE_IPS" \
-      SKYPILOT_SETUP_NUM_GPUS_PER_NODE="$SKYPILOT_NUM_GPUS_PER_NODE"
+    export SKYPILOT_SETUP_NODE_RANK="$SKYPILOT_NODE_RANK"
+    export SKYPILOT_SETUP_NODE_IPS="$SKYPILOT_NODE_IPS"
+    export SKYPILOT_SETUP_NUM_GPUS_PER_NODE="$SKYPILOT_NUM_GPUS_PER_NODE"
     step setup
     if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
     setup_done=1
@@ -220,7 +240,8 @@ attempt() {
 # Whether the exit code is one that always restarts the task.
 is_listed() { case " $GPU_CHARTS_RECOVER_CODES " in *" $code "*) ;; *) return 1 ;; esac }
 
-# Start again in this container after a failure, if the task may: after listed codes always, else so many times.
+# Start again in this container after a failure, if the task may: after listed codes always, else so
+# many times.
 recover() {
   [ -n "$GPU_CHARTS_IN_PLACE" ] || return 1
   if ! is_listed; then
@@ -229,7 +250,8 @@ recover() {
   fi
   log "step=$step exit_code=$code restarts_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
   signal_all KILL # what the attempt left behind; also the reader of `end`
-  [ ! -f /dev/termination-log ] || (: >/dev/termination-log) 2>/dev/null # the launcher's message about this attempt
+  # the launcher's message about this attempt
+  [ ! -f /dev/termination-log ] || (: >/dev/termination-log) 2>/dev/null
   watch_end
   sleep "$pause" &
   wait_for $!
@@ -238,10 +260,12 @@ recover() {
 }
 
 trap on_signal TERM INT
-# Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and hold nodes in part.
+# Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and
+# hold nodes in part.
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
-  refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. Either it manages each Job by itself, \
-because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
+  refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. \
+Either it manages each Job by itself, because of a LocalQueue with the name default or \
+manageJobsWithoutQueueName, or it manages no pods. \
 Set workload: jobset, or use another namespace."
 fi
 [ -z "$GPU_CHARTS_NODE_TEST" ] || test_node
@@ -255,7 +279,8 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
     fail*) refuse "${reply#fail }" ;;
     *)
       [ -z "$stopped" ] || exit "$STOPPED"
-      refuse "$FAILED the agent's answer cannot be stored in $state/reply: is the disk of the node full?"
+      refuse "$FAILED the agent's answer cannot be stored in $state/reply: \
+is the disk of the node full?"
       ;;
   esac
   SKYPILOT_NODE_IPS=$(print_file node_ips)
@@ -278,7 +303,8 @@ log "starts attempt=$ATTEMPT"
 
 while attempt; do
   if [ -n "$stopped" ] || [ "$code" -eq 0 ]; then break; fi
-  # The launcher stopped the program on every node, because one node was stopped from outside, or lost.
+  # The launcher stopped the program on every node, because one node was stopped from outside, or
+  # lost.
   if [ -n "$GPU_CHARTS_LAUNCHER" ] && ! is_listed; then
     case $code in "$SAVED" | "$STOPPED" | "$NODE_LOST") stopped=1 ;; esac
   fi
@@ -299,12 +325,15 @@ signal=''
 if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=" signal=$((code - 128))"; fi
 report_fatal "step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
 result="result $code"
-[ "$code" -ne "$STOPPED" ] || code=$FAILED # to the Job, STOPPED means that the pod was stopped from outside
+# to the Job, STOPPED means that the pod was stopped from outside
+[ "$code" -ne "$STOPPED" ] || code=$FAILED
 # With a test, NODE_UNFIT means that the node has failed it.
 if [ "$code" -eq "$NODE_UNFIT" ] && [ -n "$GPU_CHARTS_NODE_TEST" ]; then code=$FAILED; fi
 # An auxiliary task of several nodes may still restart the group, up to its maxRestartsOnErrors.
-if [ -n "$GPU_CHARTS_MAY_FAIL" ] &&
-  { [ -n "$GPU_CHARTS_IN_PLACE" ] || { ! is_listed && [ "$ATTEMPT" -ge "$GPU_CHARTS_MAX_RESTARTS" ]; }; }; then
+if [ -n "$GPU_CHARTS_MAY_FAIL" ] && {
+  [ -n "$GPU_CHARTS_IN_PLACE" ] ||
+    { ! is_listed && [ "$ATTEMPT" -ge "$GPU_CHARTS_MAX_RESTARTS" ]; }
+}; then
   log "the group goes on without this auxiliary task"
   finish 0 "$result"
 fi

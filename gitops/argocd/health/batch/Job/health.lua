@@ -1,5 +1,5 @@
--- Health of a Job in Argo CD. The one that Argo CD has takes the condition Suspended=False for the end of the Job: a Job
--- that a queue has admitted would be Healthy while it runs.
+-- Health of a Job in Argo CD. The one that Argo CD has takes the condition Suspended=False for the
+-- end of the Job: a Job that a queue has admitted would be Healthy while it runs.
 local health = { status = "Progressing", message = "waits for the Job controller" }
 local status = obj.status or {}
 
@@ -30,9 +30,12 @@ elseif failing then -- it fails as soon as its last pod has ended
 elseif suspended or (obj.spec and obj.spec.suspend) then
   health.status = "Suspended"
   local queue = ((obj.metadata or {}).labels or {})["kueue.x-k8s.io/queue-name"]
-  health.message = queue and ("waits for admission by the queue " .. queue) or "the Job is suspended"
+  health.message = queue and ("waits for admission by the queue " .. queue)
+    or "the Job is suspended"
 elseif status.startTime then
-  health.message = (status.ready or 0) .. " of " .. ((obj.spec or {}).parallelism or 1) .. " pods ready, "
-    .. (status.active or 0) .. " active, " .. (status.succeeded or 0) .. " succeeded, " .. (status.failed or 0) .. " failed"
+  local wanted = (obj.spec or {}).parallelism or 1
+  health.message = (status.ready or 0) .. " of " .. wanted .. " pods ready, "
+    .. (status.active or 0) .. " active, " .. (status.succeeded or 0) .. " succeeded, "
+    .. (status.failed or 0) .. " failed"
 end
 return health

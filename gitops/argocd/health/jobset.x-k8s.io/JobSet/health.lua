@@ -1,4 +1,5 @@
--- Health of a JobSet in Argo CD. Argo CD has none of its own: an Application would be Healthy as soon as it is applied.
+-- Health of a JobSet in Argo CD. Argo CD has none of its own: an Application would be Healthy as
+-- soon as it is applied.
 local health = { status = "Progressing", message = "waits for the JobSet controller" }
 local status = obj.status or {}
 
@@ -17,7 +18,8 @@ local function words(found, otherwise)
   return reason .. message
 end
 
-local completed, failed, suspended = condition("Completed"), condition("Failed"), condition("Suspended")
+local completed, failed = condition("Completed"), condition("Failed")
+local suspended = condition("Suspended")
 if failed or status.terminalState == "Failed" then
   health.status = "Degraded"
   health.message = words(failed, "the JobSet has failed")
@@ -27,15 +29,19 @@ elseif completed or status.terminalState == "Completed" then
 elseif suspended or (obj.spec and obj.spec.suspend) then
   health.status = "Suspended"
   local queue = ((obj.metadata or {}).labels or {})["kueue.x-k8s.io/queue-name"]
-  health.message = queue and ("waits for admission by the queue " .. queue) or "the JobSet is suspended"
+  health.message = queue and ("waits for admission by the queue " .. queue)
+    or "the JobSet is suspended"
 elseif status.replicatedJobsStatus then
   local count = { ready = 0, succeeded = 0, failed = 0, active = 0 }
   for _, each in ipairs(status.replicatedJobsStatus) do
     for name, value in pairs(count) do count[name] = value + (each[name] or 0) end
   end
   local wanted = 0
-  for _, each in ipairs((obj.spec or {}).replicatedJobs or {}) do wanted = wanted + (each.replicas or 1) end
-  health.message = count.ready .. " of " .. wanted .. " Jobs ready, " .. count.active .. " active, "
-    .. count.succeeded .. " succeeded, " .. count.failed .. " failed, restarts: " .. (status.restarts or 0)
+  for _, each in ipairs((obj.spec or {}).replicatedJobs or {}) do
+    wanted = wanted + (each.replicas or 1)
+  end
+  health.message = count.ready .. " of " .. wanted .. " Jobs ready, "
+    .. count.active .. " active, " .. count.succeeded .. " succeeded, "
+    .. count.failed .. " failed, restarts: " .. (status.restarts or 0)
 end
 return health

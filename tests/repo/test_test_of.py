@@ -1,0 +1,39 @@
+"""`make test-of` finds tests of every source."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from hack import test_of
+from hack.paths import REPO
+
+ROOTS = ("charts/shared", "generator/src", "gitops", "hack", "monitoring", "schemas", "worker")
+SOURCES = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOTS],
+    cwd=REPO, capture_output=True, text=True, check=True,
+).stdout.split()  # fmt: skip
+
+
+def test_every_source_has_tests() -> None:
+    assert [path for path in SOURCES if not test_of.tests(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "test"),
+    {
+        "worker/src/gpuworker/accept/checks/environment.py": "tests/worker/test_check_environment.py",
+        "worker/src/gpuworker/fleet/formats/page.js": "tests/browser/test_fleet_page.py",
+        "worker/src/gpuworker/launch/local_ranks.py": "tests/worker/test_launch_faults.py",
+        "worker/src/gpuworker/train/callbacks/tracking.py": "tests/tracking/test_trackers.py",
+        "generator/src/kubectl_runs/remedies.py": "tests/generator/test_runs_judge.py",
+        "generator/src/jobgen/convert.py": "tests/generator/test_jobgen_fields.py",
+        "monitoring/alerts.yaml": "tests/package/test_monitoring.py",
+        "gitops/argocd/health/batch/Job/health.lua": "tests/gitops/test_health.py",
+        "schemas/jobgroup/task.yaml": "tests/generator/test_jobgen_schemas.py",
+    }.items(),
+)
+def test_a_source_has_the_tests_that_prove_it(path: str, test: str) -> None:
+    assert (REPO / path).is_file()
+    assert test in test_of.tests(path)
