@@ -1,8 +1,9 @@
 {{/* Copy of charts/shared/_programs.tpl. Name of the ConfigMap with the programs: another content
-is another object. */}}
+is another object. The archive is no .zip, because Flux leaves such files out of what it gets from
+git. */}}
 {{- define "CHART.programs" -}}
-{{ include "CHART.fullname" . }}-programs-{{ .Files.Get "files/programs.zip" | sha256sum | trunc
-  8 }}
+{{- $archive := .Files.Get "files/programs.pyz" | required "the chart lacks files/programs.pyz" }}
+{{- include "CHART.fullname" . }}-programs-{{ $archive | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Volume with the programs. */}}

@@ -30,7 +30,7 @@ HEAD = """\
 What every program, template, schema and helper of tests is, in its own words. [Architecture](architecture.md) has how
 they work together, and the file for a task; what is generated is not here.
 """
-SKIPPED = ("/tests/", "/ci/", "NOTES.txt", ".md", ".json", ".zip", "/.helmignore", "Chart.yaml", "values.yaml")
+SKIPPED = ("/tests/", "/ci/", "NOTES.txt", ".md", ".json", ".pyz", "/.helmignore", "Chart.yaml", "values.yaml")
 
 
 def page() -> str:

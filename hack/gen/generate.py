@@ -17,7 +17,7 @@ first sentences of the source files -> docs/files.md
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl and _defaults.tpl; with
     Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
-worker/start.py, worker/src -> charts/NAME/files/programs.zip, the chart's programs
+worker/start.py, worker/src -> charts/NAME/files/programs.pyz, the chart's programs
 
 --check writes nothing and fails when something is out of date.
 """

@@ -32,7 +32,7 @@ def files(chart: str) -> Iterator[tuple[Path, bytes]]:
     entries = {"modules.tar.xz": lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)}
     if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
         entries["sitecustomize.py"] = HOOK.read_bytes()
-    yield REPO / "charts" / chart / "files/programs.zip", archive(entries)
+    yield REPO / "charts" / chart / "files/programs.pyz", archive(entries)
 
 
 def archive(entries: dict[str, bytes]) -> bytes:

@@ -39,17 +39,17 @@ def squares(page: Page) -> list[str]:
 def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPage) -> None:
     page = open_page()
     assert len(causes(page)) == 6 and len(squares(page)) == 17
-    page.fill("#q", "node-07")
-    page.select_option("#v", "FAIL")
+    page.fill("#q", "node-07 FAIL")
     expect(page.locator("#causes")).to_have_text("1 of 6 causes, 1 of 6 parts, 1 of 17 nodes")
     (row,) = causes(page)
-    assert "node-07" in row and "59 %" in row and page.url.endswith("#q=node-07&v=FAIL")
+    assert "node-07" in row and "59 %" in row and page.url.endswith("#q=node-07+FAIL")
     assert squares(page) == ["node-07"]
     assert causes(open_page("#" + page.url.partition("#")[2])) == [row]  # the address is a link to this view
     page.fill("#q", "")
-    page.select_option("#v", "")
     expect(page.locator(SUMMARY)).to_have_count(6)
     assert len(squares(page)) == 17
+    page.locator("section.nodes p a", has_text="FAIL").click()
+    assert causes(page) and all("FAIL" in row for row in causes(page)) and page.url.endswith("#q=FAIL")
 
 
 def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: Store) -> None:
@@ -77,7 +77,7 @@ def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None
 def test_a_measurement_shows_the_worst_first(open_page: OpenPage) -> None:
     page = open_page("#measure=compute/gemm_bf16")
     expect(page.locator("tbody tr").first).to_contain_text("node-07")
-    page.locator("svg.histogram a").first.click()
+    page.locator(".card > a").first.click()
     expect(page.locator("main h1")).to_contain_text("node-07")
 
 
@@ -89,7 +89,7 @@ TAGS = (
 )  # fmt: skip
 QUOTES = ('"', "'", "`", '" onmouseover=X ', "${X}", "{{X}}", "&lt;X&gt;", "&amp;", "&#60;X&#62;", "\\u003cX\\u003e")
 WORDS = ("javascript:X", "data:text/html,X", "__proto__", "constructor", "toString", "null", "NaN", "%3Cscript%3E")
-SIGNS = ("\u2028", "\u202eX", "\u200b", "\U0001f600", "e\u0301", "#node=X&v=FAIL", "X" * 200)
+SIGNS = ("\u2028", "\u202eX", "\u200b", "\U0001f600", "e\u0301", "#node=X&q=FAIL", "X" * 200)
 HOSTILE = [*TAGS, *QUOTES, *WORDS, *SIGNS]
 
 
@@ -197,15 +197,15 @@ def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: O
 
 def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:
     store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page()
     (row,) = causes(page)
     assert "5 nodes: n0, n1, n2 …" in row
     page.locator(SUMMARY).click()
     assert page.locator(".cause tbody tr").count() == 5
     assert page.locator(".body pre").first.text_content() == "kubectl cordon n0 n1 n2 n3 n4"
     page.click("#ticket")
-    expect(page.locator(".tools + div button")).to_have_text("Copied")
-    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    page.click(".tickets pre")
+    lines = page.evaluate("getSelection().toString()").splitlines()
     assert len([line for line in lines if line.startswith("n")]) == 5
 
 
@@ -269,7 +269,7 @@ def test_long_names_fit_on_a_phone_and_on_paper(path: str, open_page: OpenPage, 
 def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:
     page = open_page()
     assert causes(page)
-    wanted = page.locator("main a:visible, main button:visible, main summary:visible")
+    wanted = page.locator("main a:visible, main summary:visible")
     count, reached = wanted.count(), set()
     for _ in range(count + 20):
         page.keyboard.press("Tab")

@@ -68,3 +68,10 @@ def test_a_version_with_build_metadata_gives_legal_labels_and_images(packages: P
 
 def pod_labels(item: dict) -> dict:
     return item.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
+
+
+def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:
+    """What the source-controller ignores in a git repository, by its documentation of GitRepository (v1)."""
+    left_out = {".jpg", ".jpeg", ".gif", ".png", ".wmv", ".flv", ".gz", ".zip"}
+    files = [path for chart in CHARTS for path in (REPO / "charts" / chart).rglob("*") if path.is_file()]
+    assert len(files) > 50 and [path.name for path in files if path.suffix in left_out] == []

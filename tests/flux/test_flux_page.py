@@ -14,7 +14,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     found = blocks("docs/gitops.md", "Flux")
     assert len(found) == 8
     texts = {"https://git.example.com/you/": team.addresses}
-    reader = Reader(tmp_path / "reader", texts)
+    reader = Reader(tmp_path / "desk/reader", texts)
     kubectl = team.space.cluster.kubectl
 
     def jobsets() -> str:

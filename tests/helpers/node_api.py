@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import node_actions, pod_list
-from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet import kubernetes, node_actions
+from gpuworker.fleet.kubernetes import KubeApi
 
 PODS, NODES = "/api/v1/namespaces/team/pods", "/api/v1/nodes"
 MERGED_BY = {"conditions": "type"}  # lists of a node that a strategic merge patch merges; it replaces the others
@@ -111,7 +111,7 @@ def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
-        for module in (pod_list, node_actions):
+        for module in (kubernetes, node_actions):
             monkeypatch.setattr(module, "PERIOD_S", 0)
         yield handler
         server.shutdown()

@@ -16,8 +16,8 @@ FOREIGN = {
     "accept/host_info.py": "the kernel's log and /proc",
     "accept/kernels/fingerprint.py": "/proc/self/maps",
     "accept/pcie_errors.py": "files of sysfs",
-    "fleet/causes.py": "names of nodes",
     "fleet/fleet_report.py": "names of nodes and devices",
+    "fleet/suspects.py": "names of nodes",
 }
 
 

@@ -21,8 +21,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.fleet import submit
-from gpuworker.fleet.await_verdict import WAITING
+from gpuworker.fleet import client
+from gpuworker.fleet.http_handler import WAITING
 from gpuworker.judgement.report import Requested
 from tests.helpers.fleet_reports import complete_report
 from tests.helpers.processes import environment, free_port
@@ -62,7 +62,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
 
     def send(moment: float, report: bytes) -> None:
         time.sleep(max(0.0, moment - time.monotonic()))
-        assert submit.send(report, address, 120) == ""
+        assert client.send(report, address, 120) == ""
 
     asked = {"--expect-nodes": nodes, "--device": "cuda", "--gpus": gpus, "--level": "quick"}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(64) as pool:

@@ -19,7 +19,7 @@ import urllib.request
 
 import pytest
 
-from gpuworker.fleet import submit
+from gpuworker.fleet import client
 from gpuworker.group.protocol import Request
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo, Status
@@ -121,7 +121,7 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(report)
     attack("127.0.0.1", collector.port, head + report, b" 200 " if key else b"not in any answer")
     peak = peak_mib(collector.program.process.pid)
-    assert submit.send(json.dumps(complete_report("n2")).encode(), collector.url, 60, key) == ""
+    assert client.send(json.dumps(complete_report("n2")).encode(), collector.url, 60, key) == ""
     result = collector.result()
     names = [node["node"] for node in result["nodes"]]
     assert names == ["n2"] and result["verdict"] != "FAIL" if key else "n2" in names
@@ -136,7 +136,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     collector.begin()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         reports = [json.dumps(complete_report(f"n{number}")).encode() for number in range(nodes)]
-        sent = [pool.submit(submit.send, report, collector.url, PATIENCE_S) for report in reports]
+        sent = [pool.submit(client.send, report, collector.url, PATIENCE_S) for report in reports]
         for round_ in range(KILLS):
             until(lambda most=8 * round_: sum(each.done() for each in sent) > most, "reports are acknowledged")
             time.sleep(rng.random() * 0.02)  # the instant, not a wait

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import cli, client, collector, http_handler, report_store, submit
+from gpuworker.fleet import cli, client, collector, http_handler, report_store
 from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
@@ -265,7 +265,7 @@ def test_a_report_that_cannot_be_stored_is_not_acknowledged(served, monkeypatch)
 
 def test_a_merge_that_takes_long_is_not_repeated_at_once_while_reports_are_expected(served) -> None:
     url, store = served
-    store.count, before = 4, store.fleet()
+    store.expected, before = Expected(4, run_id="1"), store.fleet()
     store.merge_cpu_s = 1e6
     assert post(url, complete_report("n2")) == 200
     assert store.fleet() is before
@@ -343,7 +343,7 @@ def test_posts_that_drip_hold_no_place(served, monkeypatch) -> None:
         thread.start()
     try:
         time.sleep(0.5)  # until they have all places
-        assert submit.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 15) == ""
+        assert client.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 15) == ""
     finally:
         over.set()
         for thread in threads:
@@ -361,7 +361,7 @@ def test_more_connections_than_allowed_close_the_oldest(signed) -> None:
         ]
         held[0].settimeout(60)
         assert held[0].recv(1) == b""
-        assert submit.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 60, KEY) == ""
+        assert client.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 60, KEY) == ""
 
 
 def test_a_folder_that_cannot_be_used_is_named(start, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_a_pod_hands_over_its_report_stays_and_hands_it_over_again(start, tmp_pa
     """The two programs as their containers run them; the page is replaced, and its reports are gone with it."""
     (tmp_path / "report.json").write_text(json.dumps(complete_report("n1")))
     address = f"http://127.0.0.1:{(port := free_port())}"
-    quick = "from gpuworker.fleet import cli, submit; submit.CONFIRM_S = 0.2; cli.main()"
+    quick = "from gpuworker.fleet import cli, client; client.CONFIRM_S = 0.2; cli.main()"
     words = ("submit", tmp_path / "report.json", "--to", f"{address}/reports", "--stay", "--ready", tmp_path / "passed")
     pod = start("-c", quick, *words)
     until((tmp_path / "passed").exists, "the pod is ready")

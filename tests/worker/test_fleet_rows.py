@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.fleet.causes import racks
 from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.suspects import racks_of
 from tests.helpers.example_fleets import FIFTEEN, OTHER_DRIVER, WARM_RACK, large
 
 
@@ -45,5 +45,5 @@ def test_a_row_counts_each_part_once() -> None:
     ],
 )  # fmt: skip
 def test_racks_are_read_from_names_if_these_show_them(names: list[str], found: list[str]) -> None:
-    assert list(racks(names)) == found
-    assert sorted(name for several in racks(names).values() for name in several) == sorted(names)
+    assert list(racks_of(names)) == found
+    assert sorted(name for several in racks_of(names).values() for name in several) == sorted(names)

@@ -10,7 +10,8 @@ import pytest
 
 from gpuworker.accept import fabric
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Finding, Fleet
+from gpuworker.fleet.findings import Finding
+from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.suspects import suspects
 from gpuworker.judgement.kinds import REBOOT
 from gpuworker.judgement.report import FAIL, PASS, Problem

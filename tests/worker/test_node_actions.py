@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import datetime
@@ -17,13 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import collector, marks, submit
-from gpuworker.fleet.client import ask
+from gpuworker.fleet import cli, collector, marks
+from gpuworker.fleet.client import ask, send
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.kube_api import KubeApi
+from gpuworker.fleet.kubernetes import KubeApi, PodList
 from gpuworker.fleet.marks import HOLD, Rules
 from gpuworker.fleet.node_actions import UNVERIFIED, NodeActions
-from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, WARN
 from tests.helpers.fleet_reports import broken_report, complete_report, problem, source, with_problems, world_check
@@ -300,21 +298,19 @@ def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(api, tmp_p
     monkeypatch.setattr(collector.signal, "signal", lambda *_: None)  # only the main thread may
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    parser = argparse.ArgumentParser()
-    collector.add_command(parser.add_subparsers())
-    args = parser.parse_args([
+    options = [
         "serve", f"--port={port}", "--run-id=1", "--expect-nodes=2", "--interval=0.1", f"--report-dir={tmp_path}/kept",
         "--list-pods=app=node", f"--name={OWN}", "--node-actions=label",
-    ])  # fmt: skip
+    ]  # fmt: skip
 
     def serve() -> None:
         with contextlib.suppress(SystemExit):
-            args.run(args)
+            cli.main(options)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
-        assert submit.send(json.dumps(posted).encode(), f"http://127.0.0.1:{port}/reports", 30) == ""
+        assert send(json.dumps(posted).encode(), f"http://127.0.0.1:{port}/reports", 30) == ""
         wait_until(lambda: ours(api.nodes["n1"]) == {"label"}, "the node is marked", 30)
         url = f"http://127.0.0.1:{port}/report.json"
         wait_until(lambda: json.loads(ask(url)[1])["marks"] == {"n1": "label"}, "the page shows it", 30)
@@ -324,12 +320,9 @@ def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(api, tmp_p
         thread.join(10)
 
 
-def test_marks_need_pods_and_a_name(capsys) -> None:
-    parser = argparse.ArgumentParser()
-    collector.add_command(parser.add_subparsers())
-    args = parser.parse_args(["serve", "--run-id=1", "--node-actions=taint"])
+def test_marks_need_pods_and_a_name() -> None:
     with pytest.raises(SystemExit) as error:
-        args.run(args)
+        cli.main(["serve", "--run-id=1", "--node-actions=taint"])
     assert error.value.code == 2
 
 

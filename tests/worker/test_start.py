@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
     entries = {"modules.tar.xz": lzma.compress(modules.getvalue())}
-    (tmp_path / "programs.zip").write_bytes(programs.archive(entries))
+    (tmp_path / "programs.pyz").write_bytes(programs.archive(entries))
     for name in ("ddp-launch", "accept-report"):
         write_call(tmp_path, name)
     (tmp_path / "tmp").mkdir()
@@ -72,9 +72,9 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "tmp").rmdir()
     (folder / "tmp").write_text("no folder")
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
-    (folder / "programs.zip").write_bytes(programs.archive({"modules.tar.xz": b"damaged"}))
+    (folder / "programs.pyz").write_bytes(programs.archive({"modules.tar.xz": b"damaged"}))
     done = subprocess.run([str(folder / "ddp-launch")], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and str(folder / "programs.zip") in done.stderr
+    assert done.returncode == 1 and str(folder / "programs.pyz") in done.stderr
     assert "Traceback" not in done.stderr
 
 

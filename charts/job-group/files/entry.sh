@@ -288,7 +288,7 @@ fi
 export SKYPILOT_NODE_IPS
 if [ -n "$GPU_CHARTS_LAUNCHER" ]; then # torchrun, by that name, as a module and in accelerate
   export PATH="$group/programs:$PATH" GPU_CHARTS_TORCHRUN="$group/programs/torchrun"
-  export PYTHONPATH="$group/programs/programs.zip${PYTHONPATH:+:$PYTHONPATH}" # its sitecustomize
+  export PYTHONPATH="$group/programs/programs.pyz${PYTHONPATH:+:$PYTHONPATH}" # its sitecustomize
 fi
 watch_end
 workdir=$HOME/sky_workdir

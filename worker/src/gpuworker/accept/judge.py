@@ -183,10 +183,12 @@ def _node(report: Report, asked: Requested, known: dict[str, Registered], whole:
 def _world(report: Report, whole: Evidence) -> None:
     """Nobody requests the checks of a world, which ddp-tests runs on their own."""
     size, ranks = report.world.size, [rank for node in report.world.nodes for rank in node.ranks]
-    if len(ranks) != size or set(ranks) != set(range(size)):
+    names = {node.node for node in report.world.nodes if node.ranks}
+    several = len(names) < len(report.world.nodes)  # or none
+    if len(ranks) != size or set(ranks) != set(range(size)) or several:
         whole.incomplete(
             "contradiction",
-            f"the ranks of its nodes are not the {size} ranks of its world, each once",
+            f"the ranks of its nodes are not the {size} ranks of its world, or a node has none",
         )
     gpus = size if report.requested.device == "cuda" else 0
     if len(report.models) != gpus:

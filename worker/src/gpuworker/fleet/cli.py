@@ -12,12 +12,13 @@ accept-report world --to URL …                               # checks across n
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuworker.fleet import await_verdict, collector, expected, submit, world
+from gpuworker.fleet import client, collector, expected, world
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.table import table
@@ -30,25 +31,20 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {"json": json_text, "html": page}
-MERGE_HELP = """Merge any number of reports into one fleet report.
-
-Without --device, every report must be of the device, GPUs, level and checks that most of them have.
-
-Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     escape_output()
-    parser = argparse.ArgumentParser(
-        prog="accept-report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    add_merge_command(commands)
-    for module in (collector, submit, await_verdict, world):
-        module.add_command(commands)
-    args = parser.parse_args(arguments)
+    layout = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    program = argparse.ArgumentParser("accept-report", description=__doc__, **layout)
+    commands = program.add_subparsers(metavar="COMMAND", required=True)
+    for name, (add_options, run) in COMMANDS.items():
+        text = inspect.getdoc(run) or ""  # None with -OO
+        title = text.partition("\n")[0]
+        parser = commands.add_parser(name, help=title, description=text, **layout)
+        add_options(parser)
+        parser.set_defaults(run=run, error=parser.error)
+    args = program.parse_args(arguments)
     try:
         sys.exit(args.run(args))
     except KeyFileError as error:
@@ -56,11 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.USAGE)
 
 
-def add_merge_command(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser(
-        "merge", help="merge reports into one fleet report", description=MERGE_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+def merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="report, log, folder of them, or - (default: -)"
     )
@@ -68,10 +60,14 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
     expected.add_options(parser)
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
-    parser.set_defaults(run=run_merge)
 
 
-def run_merge(args: argparse.Namespace) -> int:
+def merge_files(args: argparse.Namespace) -> int:
+    """Merge any number of reports into one fleet report.
+
+    Without --device, every report must be of the device, GPUs, level and checks that most of them
+    have. Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE.
+    """
     check_usage(args)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
     fleet = merge(sources, expected.from_args(args, sources))
@@ -87,10 +83,8 @@ def run_merge(args: argparse.Namespace) -> int:
             sys.stdout.write(table(fleet))
         sys.stdout.flush()
     except OSError as error:
-        print(
-            f"the result cannot be written: {error.filename or 'standard output'}: {error.strerror}",
-            file=sys.stderr,
-        )
+        words = f"{error.filename or 'standard output'}: {error.strerror}"
+        print(f"the result cannot be written: {words}", file=sys.stderr)
         os._exit(2)  # without another try to write what is left of it
     return EXIT_CODES[fleet.verdict]
 
@@ -99,17 +93,21 @@ def check_usage(args: argparse.Namespace) -> None:
     """Exit with 2 if options contradict each other."""
     if sum(getattr(args, name) == "-" for name in FORMATS) > 1:
         args.error("only one format can be written to standard output")
-    written: dict[Path, str] = {}
-    for name in FORMATS:
-        target = getattr(args, name)
-        if (
-            target not in (None, "", "-")
-            and (other := written.setdefault(Path(target).resolve(), name)) != name
-        ):
-            args.error(f"--{other} and --{name} would be written to one file, {target}")
+    files = [target for name in FORMATS if (target := getattr(args, name)) not in (None, "", "-")]
+    if len({Path(target).resolve() for target in files}) < len(files):
+        names = " and ".join(f"--{name}" for name in FORMATS)
+        args.error(f"{names} would be written to one file, {files[0]}")
     if not args.paths and sys.stdin.isatty():
         args.error("name files or folders, or pipe a log: kubectl logs … | accept-report merge")
 
+
+COMMANDS = {
+    "merge": (merge_options, merge_files),
+    "serve": (collector.add_options, collector.serve),
+    "submit": (client.submit_options, client.submit),
+    "await": (client.await_options, client.await_verdict),
+    "world": (world.add_options, world.run),
+}
 
 if __name__ == "__main__":
     main()

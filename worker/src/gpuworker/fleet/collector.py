@@ -1,14 +1,4 @@
-"""accept-report serve: collect the reports of all nodes of one run and serve them as one page.
-
-/                    the page; it follows new reports     /report.json    the result as JSON
-/page.html           the page as a file, with its data    /metrics        Prometheus text
-/reports             the reports themselves, one per line, for accept-report merge; ?node=NAME: of one node
-/readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
-/healthz             200 while the collector runs, whatever the verdict
-POST /reports        takes the report of a pod            /nonce          with a key, the nonce for its signature
-POST /world          gives an idle pod its part of the checks across nodes
-/reports/SHA256      200 if the report with this digest is here: a pod that stays asks, and shows that it is there
-"""
+"""Collector: takes the reports of all nodes of one run and serves them as one page."""
 
 from __future__ import annotations
 
@@ -29,8 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from gpuworker.fleet.await_verdict import WAITING
-from gpuworker.fleet.expected import add_options, from_args
+from gpuworker.fleet import expected
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
@@ -39,14 +28,14 @@ from gpuworker.fleet.http_handler import (
     NONCE_HEADER,
     POSTED,
     SIGNATURE_HEADER,
+    WAITING,
     Answer,
     ReportHandler,
     ReportServer,
 )
-from gpuworker.fleet.kube_api import KubeApi
-from gpuworker.fleet.marks import ACTIONS, HOUR_S, Rules
+from gpuworker.fleet.kubernetes import KubeApi, PodList
+from gpuworker.fleet.marks import ACTIONS, Rules
 from gpuworker.fleet.node_actions import NodeActions
-from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
 from gpuworker.judgement.report import PASS, WARN
@@ -170,7 +159,18 @@ class CollectorHandler(ReportHandler):
             return self.nonces.accept(nonce)
 
 
-def run(args: argparse.Namespace) -> int:
+def serve(args: argparse.Namespace) -> int:
+    """Collect the reports of all nodes of one run and serve them as one page.
+
+    /                    the page; it follows new reports     /report.json    the result as JSON
+    /page.html           the page as a file, with its data    /metrics        Prometheus text
+    /reports             the reports themselves, one per line; ?node=NAME: of one node
+    /reports/SHA256      200 if it is here: a pod that stays asks, and shows that it is there
+    /readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
+    /healthz             200 while the collector runs, whatever the verdict
+    POST /reports        takes the report of a pod; with a key, it is signed for a /nonce
+    POST /world          gives an idle pod its part of the checks across nodes
+    """
     if args.node_actions and not (args.list_pods and args.name):
         args.error("--node-actions needs --list-pods and --name")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -179,21 +179,18 @@ def run(args: argparse.Namespace) -> int:
         if args.service:
             args.report_dir /= address_of(args.service)
         args.report_dir.mkdir(parents=True, exist_ok=True)
-        wanted = dataclasses.replace(from_args(args), world=args.world)
+        wanted = dataclasses.replace(expected.from_args(args), world=args.world)
         store = ReportStore(args.report_dir, wanted, args.stay, args.name, args.patrol)
     except OSError as error:
-        log(
-            Tag.FATAL.value,
-            exit_code=int(ExitCode.FAILED),
-            why=f"the folder of the reports cannot be used: {error}",
-        )
+        why = f"the folder of the reports cannot be used: {error}"
+        log(Tag.FATAL.value, exit_code=int(ExitCode.FAILED), why=why)
         return ExitCode.FAILED
     with ReportServer(args.port, CollectorHandler) as server:
         CollectorHandler.store, CollectorHandler.key = store, key
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
         logged, pods = "", PodList(args.list_pods, KubeApi()) if args.list_pods else None
-        rules = Rules(args.node_actions, args.name, args.hour)
+        rules = Rules(args.node_actions, args.name)
         actions = NodeActions(rules, args.dry_run, pods) if args.node_actions else None
         while True:
             fleet = look(store, pods)
@@ -231,65 +228,40 @@ def look(store: ReportStore, pods: PodList | None) -> Fleet:
     return store.fleet()
 
 
-def add_command(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser(
-        "serve", help="collect the reports of running pods and serve the page", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     kept = Path(tempfile.gettempdir()) / "fleet"
-    parser.add_argument(
-        "--port", type=port, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})"
-    )
-    parser.add_argument(
-        "--run-id", required=True, metavar="ID", help="ignore the reports of other runs"
-    )
-    parser.add_argument(
+    add("--port", type=port, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
+    add("--run-id", required=True, metavar="ID", help="ignore the reports of other runs")
+    add(
         "--interval",
         type=positive,
         default=2,
         metavar="S",
         help="seconds between rounds (default: 2)",
     )
-    parser.add_argument(
+    add(
         "--list-pods",
         metavar="SELECTOR",
         help="labels of the pods to list, for nodes without a report",
     )
-    parser.add_argument(
+    add(
         "--node-actions",
         choices=ACTIONS,
         help="mark nodes that failed in Kubernetes; needs --list-pods and --name",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be marked, and mark nothing"
-    )
-    parser.add_argument(
-        "--hour",
-        type=positive,
-        default=HOUR_S,
-        metavar="S",
-        help="for which the number of marks is limited, and between two passes (default: 3600)",
-    )
-    parser.add_argument(
-        "--patrol", action="store_true", help="nodes are tested again and again: the last counts"
-    )
-    parser.add_argument(
-        "--stay", action="store_true", help="pods stay after their test: name those that are gone"
-    )
-    parser.add_argument(
-        "--world", action="store_true", help="let the pods run the checks across nodes, too"
-    )
-    parser.add_argument(
+    add("--dry-run", action="store_true", help="say what would be marked, and mark nothing")
+    add("--patrol", action="store_true", help="nodes are tested again and again: the last counts")
+    add("--stay", action="store_true", help="pods stay after their test: name those that are gone")
+    add("--world", action="store_true", help="let the pods run the checks across nodes, too")
+    add(
         "--report-dir", type=Path, default=kept, help=f"folder to keep reports in (default: {kept})"
     )
-    parser.add_argument(
-        "--service", metavar="NAME", help="keep them in a folder by the address of this Service"
-    )
-    parser.add_argument(
+    add("--service", metavar="NAME", help="keep them in a folder by the address of this Service")
+    add(
         "--name",
         default="",
         metavar="NAMESPACE/NAME",
         help="namespace and name of the installation",
     )
-    add_options(parser)
-    parser.set_defaults(run=run)
+    expected.add_options(parser)

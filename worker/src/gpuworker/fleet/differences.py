@@ -1,15 +1,15 @@
 """Differences between nodes with the same GPUs, whatever their checks found: versions, network
-ports, NVLink domains, power limits.
+ports, NVLink domains, power limits, fingerprints.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 
-from gpuworker.fleet.fleet_report import Finding
-from gpuworker.fleet.inventory import Port, gpu_models, number, ports_of, text
-from gpuworker.judgement.report import FAIL, WARN, Report
+from gpuworker.fleet.findings import Finding, Port, gpu_models, number, ports_of, text
+from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Report
 
 SOFTWARE = ("driver", "cuda", "torch")  # what changes the speed of a computation
 FACTS = ("driver", "cuda", "nccl", "torch", "python", "kernel")
@@ -23,18 +23,25 @@ FEWEST = 3  # nodes: two that differ do not show whose port is right
 TOLERANCE = 0.05  # of a power limit: less power than that explains no slow GPU
 MOST_WATTS = 1e6
 
+Places = dict[tuple[str, str], str]  # node and device -> fingerprint
+
 
 def differences(reports: list[Report]) -> tuple[list[Finding], list[str]]:
     """Nodes that differ from most nodes with the same GPUs, and notes where there is no most."""
-    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
-    for report in reports:
-        groups[tuple(gpu_models(report))].append(report)
     findings, notes = power_limits(reports), []
-    for members in groups.values():
+    for members in alike(reports):
         versions, without_majority = version_drift(members)
         findings += versions + port_differences(members) + nvlink_domains(members)
         notes += without_majority
     return findings, notes
+
+
+def alike(reports: list[Report]) -> Collection[list[Report]]:
+    """Those of nodes with the same GPUs."""
+    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
+    for report in reports:
+        groups[tuple(gpu_models(report))].append(report)
+    return groups.values()
 
 
 def versions_of(report: Report) -> dict[str, str]:
@@ -61,27 +68,19 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
             notes.append(f"nodes with the same GPUs differ in {fact}: {several}")
             continue
         same = f"{agree} of {len(values)} nodes with the same GPUs have {usual}"
-        findings += [
-            Finding(WARN, "drift", f"{fact} is {value}; {same}", node, found_by="fleet",
-                    numbers={"measure": fact})
-            for node, value in values.items()
-            if value != usual
-        ]  # fmt: skip
+        for node, value in values.items():
+            if value != usual:
+                words, measure = f"{fact} is {value}; {same}", {"measure": fact}
+                findings.append(Finding(WARN, "drift", words, node, "", "", "fleet", measure))
     return findings, notes
 
 
 def port_differences(reports: list[Report]) -> list[Finding]:
     """Ports that are down, slower or missing where most nodes have them."""
-    nodes, found = {report.node: ports_of(report) for report in reports}, []
-    for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
-        states = Counter(map(_state, (ports.get(name) for ports in nodes.values())))
-        (kind, rate), count = states.most_common(1)[0]
-        if len(nodes) < FEWEST or not rate or 2 * count <= len(nodes):
-            continue
-        same = f"{count} of {len(nodes)} nodes with the same GPUs have it at {rate:g} Gb/s"
-        for node, ports in nodes.items():
-            own_kind, own_rate = _state(ports.get(name))
-            if name not in ports:
+    found = []
+    for name, states, (kind, rate), same in _usual_ports(reports):
+        for node, (own_kind, own_rate) in states.items() if rate else ():
+            if not own_kind:
                 verdict, what, words = WARN, "port-missing", "is missing"
             elif own_kind == kind and own_rate < rate:
                 slow = f"runs at {own_rate:g} Gb/s"
@@ -89,9 +88,33 @@ def port_differences(reports: list[Report]) -> list[Finding]:
                 verdict = FAIL
             else:
                 continue
-            reason = f"this network port {words}; {same}"
+            reason = f"this network port {words}; {same} have it at {rate:g} Gb/s"
             found.append(Finding(verdict, what, reason, node, name, found_by="fleet"))
     return found
+
+
+def ports_alike(reports: list[Report]) -> dict[tuple[str, str], str]:
+    """Node and port that is down or slow there as on most nodes with the same GPUs -> on which."""
+    return {
+        (node, name): same
+        for members in alike(reports)
+        for name, states, usual, same in _usual_ports(members)
+        for node, state in states.items()
+        if state == usual
+    }
+
+
+def _usual_ports(
+    reports: list[Report],
+) -> Iterator[tuple[str, dict[str, tuple[str, float]], tuple[str, float], str]]:
+    """Name of a port, its state on each node, that on most nodes, and on how many."""
+    listing = [each for each in reports if any("ports" in check.facts for check in each.checks)]
+    nodes = {report.node: ports_of(report) for report in listing}
+    for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
+        states = {node: _state(ports.get(name)) for node, ports in nodes.items()}
+        usual, count = Counter(states.values()).most_common(1)[0]
+        if len(nodes) >= FEWEST and 2 * count > len(nodes):
+            yield name, states, usual, f"{count} of {len(nodes)} nodes with the same GPUs"
 
 
 def _state(port: Port | None) -> tuple[str, float]:
@@ -132,18 +155,70 @@ def power_limits(reports: list[Report]) -> list[Finding]:
     """GPUs with fewer watts than most of their model: slow without a fault, and not in need of a
     repair.
     """
-    by_model: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+    by_model: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     for report in reports:
         for gpu in report.listed("gpus"):
             watts = number(gpu, "power_limit_w", MOST_WATTS)
-            if watts and text(gpu, "device") and text(gpu, "name"):
-                by_model[text(gpu, "name")].append((report.node, text(gpu, "device"), watts))
+            model, device = text(gpu, "name"), text(gpu, "device")
+            if watts and device and model:
+                by_model[model][report.node, device] = watts
     found = []
     for gpus in by_model.values():
-        usual = statistics.median_high(watts for _, _, watts in gpus)
-        for node, device, watts in gpus:
+        usual = statistics.median_high(gpus.values())
+        for place, watts in gpus.items():
             if watts < (1 - TOLERANCE) * usual:
                 words = f"its power limit is {watts:g} W, that of most others of its model"
-                found.append(Finding(WARN, "power-capped", f"{words} {usual:g} W", node, device,
-                                     "environment", "fleet"))  # fmt: skip
+                words += f" {usual:g} W"
+                found.append(Finding(WARN, "power-capped", words, *place, "environment", "fleet"))
     return found
+
+
+def vote(reports: Iterable[Report]) -> tuple[list[Finding], int]:
+    """Find silent data corruption by comparing the fingerprints of equal computations, and count
+    those of which the group has one device.
+
+    Devices of one group (same GPU model, driver, torch, library, dtype) must produce the same bits.
+    A device that differs from the majority of its group FAILs; without a majority all are
+    INCOMPLETE, since one of them is wrong. Fingerprints of different groups are not compared:
+    another library may correctly produce other bits.
+    """
+    # check and group -> name -> fingerprints
+    groups: dict[tuple[str, str], dict[str, Places]] = defaultdict(lambda: defaultdict(dict))
+    for report in reports:
+        for check in report.checks:
+            of = check.facts.get("hash_group")
+            for key, value in check.hashes.items():  # by "name" or "name device"
+                name, _, device = key.partition(" ")
+                group = str(of.get(device, "")) if isinstance(of, dict) else ""
+                groups[check.name, group][name][report.node, device] = value
+    findings, single = [], 0
+    for (check, group), names in sorted(groups.items()):
+        everyone = set().union(*names.values())
+        for name, places in sorted(names.items()):
+            single += len(places) == 1
+            for verdict, kind, words, place in _unlike(name, places, everyone):
+                reason = f"{words} ({group})"
+                findings.append(Finding(verdict, kind, reason, *place, check, "fingerprint"))
+    return findings, single
+
+
+def _unlike(
+    name: str, places: Places, everyone: Collection[tuple[str, str]]
+) -> Iterator[tuple[str, str, str, tuple[str, str]]]:
+    """Verdict, kind, words and place of what differs, or is missing where most others have it."""
+    if 2 * len(places) > len(everyone):
+        words = f"no fingerprint {name}, which {len(places)} like it have"
+        for place in sorted(everyone - places.keys()):
+            yield INCOMPLETE, "missing", words, place
+    sizes = Counter(places.values()).most_common()
+    usual, agree = sizes[0]
+    if 2 * agree > len(places):
+        words = f"fingerprint {name} differs from {agree} of {len(places)} devices"
+        for place, value in places.items():
+            if value != usual:
+                yield FAIL, "wrong-bits", words, place
+        return
+    several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
+    words = f"fingerprint {name} has no majority: {len(places)} devices in groups of {several}"
+    for place in places:
+        yield INCOMPLETE, "no-majority", words, place

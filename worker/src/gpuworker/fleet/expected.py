@@ -31,6 +31,10 @@ class Expected:
     world: bool = False  # a report of the checks across nodes, too
     requested: Requested | None = None  # None: every report is judged by its own request
 
+    @property
+    def nodes(self) -> int | None:
+        return len(set(self.names)) or self.count
+
 
 ANYTHING = Expected()
 OF_DEVICE = ("gpus", "level", "check", "limit", "inject")
@@ -68,7 +72,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="as for accept-node",
     )
     add("--inject", metavar="FAULT", help="fault that was injected on purpose")
-    parser.set_defaults(error=parser.error)
 
 
 def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expected:
@@ -83,7 +86,8 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
     gpus, checks, limits = args.gpus or 0, tuple(args.check or ()), dict(args.limit or ())
     if args.device is not None and (gpus < 0 or (args.device == "cuda") != (gpus > 0)):
         args.error(
-            "--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu"
+            "--gpus is the number of GPUs of each node, at least 1 with --device cuda and"
+            " 0 with --device cpu"
         )
     if unknown := sorted(set(limits) - known_limits()):
         args.error(f"--limit {unknown[0]}: unknown; known are {', '.join(sorted(known_limits()))}")

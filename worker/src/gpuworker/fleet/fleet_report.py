@@ -1,48 +1,20 @@
-"""Fleet report: the result that JSON, page, JUnit, Prometheus text and table are written from."""
+"""Fleet report: the result that JSON, page, Prometheus text and table are written from."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpuworker.fleet.causes import Cause
-from gpuworker.fleet.inventory import GpuIdentity
-from gpuworker.fleet.suspects import Suspect
-from gpuworker.judgement.kinds import Act, act_of
+from gpuworker.fleet.findings import Finding, GpuIdentity
+from gpuworker.fleet.suspects import Cause, Suspect
 from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP
 from gpuworker.judgement.report import WORST_FIRST as TESTED_WORST_FIRST
 
 FLEET_SCHEMA_VERSION = 5
 WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem and the part that has it. An empty node is the whole fleet. `reason` is for
-    people.
-    """
-
-    verdict: str
-    kind: str  # of judgement.kinds.KINDS
-    reason: str
-    node: str = ""
-    device: str = ""
-    check: str = ""
-    found_by: str = "node"
-    numbers: dict[str, object] = field(default_factory=dict, hash=False)
-
-    @property
-    def measure(self) -> str:
-        """The number that shows it, "" if none does."""
-        return str(self.numbers.get("measure", ""))
-
-    @property
-    def act(self) -> Act:
-        return act_of(self.kind, self.check, self.measure, self.verdict)
 
 
 @dataclass(frozen=True, slots=True)  # a fleet has hundreds of thousands
@@ -163,21 +135,15 @@ class Fleet:
     @functools.cached_property
     def verdict(self) -> str:
         """The worst verdict of all nodes and findings; INCOMPLETE if no node passed."""
-        found = worst_verdict(
-            [
-                *(node.verdict for node in self.nodes),
-                *(finding.verdict for finding in self.findings),
-            ]
-        )
+        found = worst_verdict(each.verdict for each in [*self.nodes, *self.findings])
         return INCOMPLETE if found in ("", SKIP) else found
 
     @functools.cached_property
     def reason(self) -> str:
         """Why the verdict is not PASS: the first three findings with that verdict."""
-        found = [finding for finding in self.findings if finding.verdict == self.verdict]
+        found = [each for each in self.findings if each.verdict == self.verdict]
         reasons = [
-            f"{part}: {finding.reason}" if (part := part_of(finding)) else finding.reason
-            for finding in found
+            f"{place}: {each.reason}" if (place := each.place) else each.reason for each in found
         ]
         if not reasons and self.verdict != PASS:
             return "no report" if not self.nodes else "no check passed"
@@ -189,22 +155,15 @@ class Fleet:
         return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
 
-def json_pieces(fleet: Fleet) -> Iterator[str]:
-    """The fleet report as JSON, by the schema schemas/fleet.yaml, in pieces: thousands of GPUs
-    have megabytes of it.
-    """
-    encode = functools.partial(json.dumps, allow_nan=False, separators=(",", ":"))
-    head = {"verdict": fleet.verdict, "reason": fleet.reason, "rehearsal": fleet.rehearsal}
-    head |= dataclasses.asdict(dataclasses.replace(fleet, distributions=[]))
-    del head["distributions"]
-    yield encode(head)[:-1] + ',"distributions":['
-    for number, distribution in enumerate(fleet.distributions):
-        yield "," * bool(number) + encode(distribution.to_dict())
-    yield "]}\n"
-
-
 def json_text(fleet: Fleet) -> str:
-    return "".join(json_pieces(fleet))
+    """The fleet report as JSON, by the schema schemas/fleet.yaml."""
+    head = {"verdict": fleet.verdict, "reason": fleet.reason, "rehearsal": fleet.rehearsal}
+    found = head | vars(fleet)
+    return json.dumps(found, default=_fields, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _fields(part: object) -> dict:
+    return part.to_dict() if isinstance(part, Distribution) else vars(part)
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
@@ -213,20 +172,12 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in WORST_FIRST if verdict in found), "")
 
 
-def part_of(finding: Finding) -> str:
-    """Node, device and check of a finding; "" for the whole fleet."""
-    return " ".join(part for part in (finding.node, finding.device, finding.check) if part)
-
-
 def describe_coverage(fleet: Fleet) -> str:
     """Number of nodes and GPUs that reported, and the number expected."""
     coverage = fleet.coverage
-    expected = (
-        "an unknown number of" if coverage.nodes_expected is None else coverage.nodes_expected
-    )
-    gpus = (
-        f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" if coverage.gpus_expected else ""
-    )
+    nodes = coverage.nodes_expected
+    expected = "an unknown number of" if nodes is None else nodes
+    gpus = f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" * bool(coverage.gpus_expected)
     return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
 
 

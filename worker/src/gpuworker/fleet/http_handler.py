@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import hashlib
 import socket
-import socketserver
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +18,7 @@ TEXT = "text/plain; charset=utf-8"
 # the digest is SHA-256
 NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"
 POSTED = "report-posted/1"  # purpose of a signature
+WAITING = "more reports are expected"  # second line of /readyz
 MAX_CONNECTIONS = 256
 LARGE = 65536  # bytes of an answer that is compressed
 
@@ -36,20 +36,18 @@ class ReportServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, port: int, handler: type[ReportHandler]) -> None:
         self.connections = Newest(MAX_CONNECTIONS, _shut)
         self.connections.make_room()
-        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        super().__init__(("", port), handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # HTTPServer would also ask the DNS for the name of this host
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = "", self.server_address[1]
+        super().__init__(("", port), handler, bind_and_activate=False)
+        self.socket.close()
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self.socket = socket.create_server(
+            ("", port), family=family, backlog=MAX_CONNECTIONS, dualstack_ipv6=both
+        )
+        self.server_port = self.socket.getsockname()[1]
 
     def process_request(self, request: socket.socket, client_address: object) -> None:
         self.connections.add(request)
@@ -102,18 +100,22 @@ class ReportHandler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(encoded).hexdigest()}"'
         if status == 200 and self.headers.get("If-None-Match") == tag:
             status, encoded = 304, b""
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
+        headers = {
+            "Content-Type": content_type,
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+            "Cache-Control": "no-cache",  # ask each time whether it changed
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": self.policy,
+        }
         if len(encoded) > LARGE and "gzip" in self.headers.get("Accept-Encoding", ""):
             encoded = gzip.compress(encoded, 1)
-            self.send_header("Content-Encoding", "gzip")
+            headers["Content-Encoding"] = "gzip"
         if status != 304:
-            self.send_header("Content-Length", str(len(encoded)))
-        self.send_header("ETag", tag)
-        self.send_header("Vary", "Accept-Encoding")
-        self.send_header("Cache-Control", "no-cache")  # ask each time whether it changed
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", self.policy)
+            headers["Content-Length"] = str(len(encoded))
+        self.send_response(status)
+        for header in headers.items():
+            self.send_header(*header)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)

@@ -6,82 +6,79 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet import outliers
-from gpuworker.fleet.causes import causes, racks
-from gpuworker.fleet.check_findings import findings_of, subject, world_name
-from gpuworker.fleet.coverage import coverage_of, foreign, missing
-from gpuworker.fleet.differences import SOFTWARE, differences, versions_of
-from gpuworker.fleet.duplicates import duplicates
+from gpuworker.fleet.coverage import coverage_of, is_foreign, not_covered
+from gpuworker.fleet.differences import SOFTWARE, differences, ports_alike, versions_of, vote
 from gpuworker.fleet.expected import ANYTHING, Expected
-from gpuworker.fleet.fingerprint_vote import vote
+from gpuworker.fleet.findings import (
+    Finding,
+    findings_of,
+    gpu_models,
+    identities,
+    ports_of,
+    subject,
+    world_name,
+)
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
-    Finding,
     Fleet,
     Node,
     World,
     natural_sort_key,
     worst_verdict,
 )
-from gpuworker.fleet.inventory import gpu_models, identities, ports_of
 from gpuworker.fleet.report_sources import Source, that_counts
-from gpuworker.fleet.suspects import suspects
-from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
+from gpuworker.fleet.suspects import causes, racks_of, suspects
+from gpuworker.judgement.report import INCOMPLETE, NODE, WARN, Report
 
 
 def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
-    findings = [
-        Finding(
-            INCOMPLETE,
-            "damaged-report",
-            f"{source.name}: {source.error}",
-            source.node,
-            found_by="coverage",
-        )
-        for source in sources
-        if source.error
-    ]
-    counted, notes = _one_per_subject([source for source in sources if source.report], expected)
-    notes += [note for source in sources if not source.report for note in source.notes]
-    reports = [each.report for each in counted]
-    findings += [finding for each in counted for finding in findings_of(each)]
-    node_reports = [report for report in reports if report.scope == NODE]
-    nodes = [_node(each, expected) for each in counted if each.report.scope == NODE]
-    worlds = [_world(each) for each in counted if each.report.scope == WORLD]
+    findings, notes, readable = [], [], []
+    for source in sources:
+        if source.report:
+            readable.append(source)
+            continue
+        notes += source.notes
+        if source.error:
+            words = f"{source.name}: {source.error}"
+            damaged = Finding(INCOMPLETE, "damaged-report", words, source.node, "", "", "coverage")
+            findings.append(damaged)
+    counted, ignored = _one_per_subject(readable, expected)
+    reports = [each.report for each in counted if each.report.scope == NODE]
+    shared = ports_alike(reports)
+    of_nodes = [_with_shared(each, shared) for each in counted if each.report.scope == NODE]
+    nodes = [_node(each, expected) for each in of_nodes]
+    names = {node.node for node in nodes}
+    of_worlds = [each for each in counted if each.report.scope != NODE]
+    ours = [each for each in of_worlds if not is_foreign(_nodes_of(each.report), names)]
+    findings += [finding for each in [*of_nodes, *ours] for finding in findings_of(each)]
+    worlds = [_world(each) for each in of_worlds]
     coverage = coverage_of(nodes, expected)
-    findings += (
-        missing(coverage, nodes, worlds, expected, {source.node for source in sources})
-        + foreign(worlds, nodes)
-        + duplicates(nodes)
-    )
-    compared = [each for each in counted if each.comparable]
-    mismatches, single = vote(each.report for each in compared if each.report.scope == NODE)
-    distributions = outliers.distributions(compared)
-    differ, differ_notes = differences(node_reports)
+    findings += not_covered(coverage, nodes, worlds, expected, {source.node for source in sources})
+    mismatches, single = vote(each.report for each in of_nodes if each.comparable)
+    distributions = outliers.distributions(each for each in counted if each.comparable)
+    differ, without_majority = differences(reports)
     drifted = {f.node: f.reason for f in differ if f.measure in SOFTWARE}
     for distribution in distributions:
         findings += outliers.find_outliers(distribution, drifted)
     findings += mismatches + differ
-    notes += differ_notes
     verdicts: dict[str, set[str]] = defaultdict(set)
     for finding in findings:
         verdicts[finding.node].add(finding.verdict)
     for node in nodes:
         node.verdict = worst_verdict([node.reported_verdict, *verdicts[node.node]])
     findings.sort(key=_sort_key)
-    notes += _notes(nodes, worlds, single) + _own_limits(reports, expected)
-    ports = {report.node: ports_of(report) for report in node_reports}
-    parts = suspects(findings, nodes, ports)
-    names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
-    by_rack = racks(sorted(names - {""}, key=natural_sort_key))
-    return Fleet(
-        coverage, nodes, worlds, findings, distributions, notes, parts,
-        causes(parts, nodes, by_rack), by_rack,
-    )  # fmt: skip
+    notes = [*ignored, *notes, *without_majority, *_notes(nodes, worlds, single)]
+    notes += _own_limits([each.report for each in counted], expected)
+    parts = suspects(findings, nodes, {report.node: ports_of(report) for report in reports})
+    names |= {*coverage.missing, *(each.node for each in parts)}
+    racks = racks_of(sorted(names - {""}, key=natural_sort_key))
+    rows = causes(parts, nodes, racks)
+    return Fleet(coverage, nodes, worlds, findings, distributions, notes, parts, rows, racks)
 
 
 def _sort_key(finding: Finding) -> tuple:
@@ -123,10 +120,33 @@ def _node(judged: Judged, expected: Expected) -> Node:
     )
 
 
+def _with_shared(judged: Judged, shared: Mapping[tuple[str, str], str]) -> Judged:
+    """What a node finds of a port is no fault of the node if most nodes have the same."""
+    checks = []
+    for check in judged.checks:
+        problems = []
+        for each in check.problems:
+            same = shared.get((judged.report.node, "".join(each.parts)))
+            if same and each.kind in ("port-down", "port-slow"):
+                words = f"{each.reason}; so on {same}"
+                each = dataclasses.replace(each, verdict=WARN, kind="port-alike", reason=words)
+            problems.append(each)
+        if problems != check.problems:
+            verdict = worst_verdict(each.verdict for each in problems)
+            reason = "; ".join(each.reason for each in problems)
+            check = dataclasses.replace(check, verdict=verdict, reason=reason, problems=problems)
+        checks.append(check)
+    return dataclasses.replace(judged, checks=checks)
+
+
+def _nodes_of(report: Report) -> list[str]:
+    return [each.node for each in report.world.nodes]
+
+
 def _world(judged: Judged) -> World:
-    world, name = judged.report.world, world_name(judged.report)
-    nodes = [each.node for each in world.nodes]
-    return World(**_tested(judged), name=name, nodes=nodes, ranks=world.size)
+    report, name = judged.report, world_name(judged.report)
+    nodes, ranks = _nodes_of(report), report.world.size
+    return World(**_tested(judged), name=name, nodes=nodes, ranks=ranks)
 
 
 def _tested(judged: Judged) -> dict[str, object]:
@@ -153,19 +173,20 @@ def _own_limits(reports: list[Report], expected: Expected) -> list[str]:
 def _notes(nodes: list[Node], worlds: list[World], single: int) -> list[str]:
     """Facts that a reader of the verdict needs."""
     notes, tested = [], [*nodes, *worlds]
-    injected = [(each.injected, each.name) for each in worlds]
-    injected = [(each.injected, each.node) for each in nodes] + injected
     if any(each.device == "cpu" for each in tested):
         notes.append(
-            "CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs"
+            "CPU rehearsal: no GPU was tested; speeds are not compared,"
+            " since other programs use the CPUs"
         )
     if len(runs := {node.run_id for node in nodes}) > 1:
         notes.append(f"the reports are of different runs: {', '.join(sorted(runs))}")
-    for fault in sorted({fault for fault, _ in injected} - {""}):
-        names = ", ".join(name for each, name in injected if each == fault)
-        notes.append(
-            f"the fault {fault} was injected ({names}): the verdict does not describe the hardware"
-        )
+    injected: dict[str, list[str]] = defaultdict(list)
+    for each in tested:
+        injected[each.injected].append(each.node if isinstance(each, Node) else each.name)
+    for fault, names in sorted(injected.items()):
+        if fault:
+            words = f"the fault {fault} was injected ({', '.join(names)})"
+            notes.append(f"{words}: the verdict does not describe the hardware")
     if single:
         notes.append(f"{single} fingerprints were not compared: their group has one device")
     return notes

@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.kube_api import PROBLEMS
+from gpuworker.fleet.kubernetes import PERIOD_S, PROBLEMS, PodList
 from gpuworker.fleet.marks import ACTIONS, DEPTHS, Result, Rules, Step, decide
-from gpuworker.fleet.pod_list import PERIOD_S, PodList
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL

@@ -18,15 +18,14 @@ import functools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Measure
 from gpuworker.accept.judge import Judged
-from gpuworker.fleet.check_findings import world_name
-from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
-from gpuworker.fleet.inventory import gpu_models, model_of
+from gpuworker.fleet.findings import Finding, gpu_models, model_of, world_name
+from gpuworker.fleet.fleet_report import Distribution, Point, natural_sort_key
 from gpuworker.judgement.report import FAIL, NODE, PASS, WARN
 
 WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median
@@ -70,29 +69,27 @@ def distributions(found: Iterable[Judged]) -> list[Distribution]:
     result = []
     for key, points in groups.items():
         points.sort(key=lambda p: (natural_sort_key(p.node), natural_sort_key(p.device)))
-        median, mad = spread([point.value for point in points])
         fields = (set(values) for values in zip(*limits[key], strict=True))
         limit, warn_limit, source = (v.pop() if len(v) == 1 else None for v in fields)
-        measure = measures().get(key[:2])
-        meaning = measure.proves if measure else ""
-        result.append(
-            Distribution(*key, points, median, mad, limit, warn_limit, source or "", meaning)
-        )
+        found = Distribution(*key, points, *spread(points), limit, warn_limit, source or "")
+        found.meaning = measure.proves if (measure := measure_of(found)) else ""
+        result.append(found)
     return result
 
 
-def spread(values: list[float]) -> tuple[float, float]:
+def spread(points: Iterable[Point]) -> tuple[float, float]:
     """Median, and median absolute deviation."""
+    values = [point.value for point in points]
     median = statistics.median(values)
     return median, statistics.median(abs(value - median) for value in values)
 
 
-def is_compared(d: Distribution) -> bool:
-    return d.better != "" and d.model != "cpu" and d.scope == NODE and not math.isinf(noise_of(d))
+def measure_of(d: Distribution) -> Measure | None:
+    return measures().get((d.check, d.name))
 
 
 def noise_of(d: Distribution) -> float:
-    measure = measures().get((d.check, d.name))
+    measure = measure_of(d)
     return measure.noise if measure else 0.0
 
 
@@ -103,7 +100,7 @@ def grade(d: Distribution, value: float, reference: float, times: int = 1) -> tu
     """
     warn, fail = (1, 1) if d.judged else WITHOUT_LIMIT
     worse = (percent_worse if d.judged else percent_lost)(value, reference, d.better)
-    measure = measures().get((d.check, d.name))
+    measure = measure_of(d)
     if worse <= times * warn * WARN_PERCENT:
         return PASS, worse
     failed = worse > times * fail * FAIL_PERCENT and not (measure and measure.of_others)
@@ -111,8 +108,7 @@ def grade(d: Distribution, value: float, reference: float, times: int = 1) -> tu
 
 
 def find_outliers(
-    distribution: Distribution,
-    drifted: Mapping[str, str] = MappingProxyType({}),
+    d: Distribution, drifted: Mapping[str, str] = MappingProxyType({})
 ) -> list[Finding]:
     """Findings about devices that are worse than the fleet. Sets the verdicts of the distribution's
     points.
@@ -121,23 +117,21 @@ def find_outliers(
     differ by design. `drifted`: nodes with other software than most -> which; what explains a
     difference is no fault of a part.
     """
+    if not d.better or d.model == "cpu" or d.scope != NODE or math.isinf(noise_of(d)):
+        return []
     groups: dict[str, list[int]] = defaultdict(list)
-    for index, point in enumerate(distribution.points if is_compared(distribution) else ()):
+    for index, point in enumerate(d.points):
         groups[point.device if "→" in point.device else ""].append(index)
-    return [
-        finding
-        for indices in groups.values()
-        for finding in _outliers(distribution, indices, drifted)
-    ]
+    return [each for indices in groups.values() for each in _outliers(d, indices, drifted)]
 
 
-def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -> list[Finding]:
+def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -> Iterator[Finding]:
     """Outliers among the points with these indices."""
-    median, mad = spread([d.points[index].value for index in indices])
-    noise, count, findings = noise_of(d), len(indices), []
+    median, mad = spread(d.points[index] for index in indices)
+    noise, count = noise_of(d), len(indices)
     usual = max(median, noise) if d.better == "lower" else median
     if count < 2 or not usual:
-        return []
+        return
     small = count < SMALL
     least_z = max(LEAST_Z, statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / count))
     words = f"{usual:.4g}, the noise about " if usual != median else ""
@@ -146,21 +140,17 @@ def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -
         point = d.points[index]
         verdict, worse = grade(d, point.value, usual, 1 + small)
         off = abs(point.value - median)
-        z = MAD_PER_SIGMA * off / mad if mad else float("inf")
+        z = MAD_PER_SIGMA * off / mad if mad else math.inf
         if verdict == PASS or off <= noise or (not small and z <= least_z):
             continue
-        explained = drifted.get(point.node)
-        verdict = WARN if explained else verdict
-        d.points[index] = Point(point.node, point.device, point.value, verdict)
         reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {words}"
         reason += " (too few devices for a spread)" if small else f" (robust z {z:.3g})"
-        reason += f"; this node has {explained}" if explained else ""
         kind, numbers = "outlier", {"measure": d.name, "value": point.value}
-        kind = "drift" if explained else kind
-        findings.append(
-            Finding(verdict, kind, reason, point.node, point.device, d.check, "fleet", numbers)
-        )
-    return findings
+        if explained := drifted.get(point.node):
+            verdict, kind = WARN, "drift"
+            reason += f"; this node has {explained}"
+        d.points[index] = Point(point.node, point.device, point.value, verdict)
+        yield Finding(verdict, kind, reason, point.node, point.device, d.check, "fleet", numbers)
 
 
 def percent_worse(value: float, reference: float, better: str) -> float:

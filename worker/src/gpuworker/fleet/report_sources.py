@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuworker.accept.judge import Judged, started
-from gpuworker.fleet.check_findings import subject
+from gpuworker.fleet.findings import subject
 from gpuworker.judgement.reading import LONGEST_NAME, NOT_A_REPORT, report_of
 from gpuworker.judgement.report import NODE, WORST_FIRST, Report, parsed
 from gpuworker.runtime.plain_files import read_plain
@@ -53,26 +53,25 @@ def that_counts(known: Source, new: Source, replaces: bool = False) -> Source:
     else:
         which = "worst"
         counts = min((new, known), key=lambda source: WORST_FIRST.index(source.judged.verdict))
-    pairs = [
-        f"{each.judged.verdict} of {each.report.pod}, run {each.report.run_id}, started"
-        f" {each.report.started}"
-        for each in (counts, known if counts is new else new)
-    ]
-    note = (
-        f"{subject(new.report)}: the {which} of several reports counts: {pairs[0]}; not {pairs[1]}"
-    )
+    of, other = map(_described, (counts, known if counts is new else new))
+    note = f"{subject(new.report)}: the {which} of several reports counts: {of}; not {other}"
     return dataclasses.replace(counts, notes=(note,))
+
+
+def _described(source: Source) -> str:
+    report = source.report
+    started_at = f"run {report.run_id}, started {report.started}"
+    return f"{source.judged.verdict} of {report.pod}, {started_at}"
 
 
 def read(path: str) -> list[Source]:
     """All sources of one argument: a file, a folder with files, or "-" for standard input."""
     if path == "-":
         return from_text("standard input", sys.stdin.buffer.read())
-    file = Path(path)
-    if file.is_dir():
-        return from_folder(file)
-    try:
-        return from_text(path, file.read_bytes())  # also of a pipe: accept-report merge <(curl …)
+    if Path(path).is_dir():
+        return from_folder(Path(path))
+    try:  # also of a pipe: accept-report merge <(curl …)
+        return from_text(path, Path(path).read_bytes())
     except OSError as error:
         return [Source(path, error=f"cannot be read: {error.strerror}")]
 
@@ -82,18 +81,18 @@ def from_folder(folder: Path) -> list[Source]:
     named in a note.
     """
     found, others = [], []
-    for path in sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix in (".json", ".jsonl") and not path.is_dir()
-    ):
-        sources = from_file(path, MOST_FILE_BYTES, follow=True)
-        others += [source.name for source in sources if source.error == NOT_A_REPORT]
-        found += [source for source in sources if source.error != NOT_A_REPORT]
-    if found and others:
-        names = ", ".join(others[:MOST_NAMED]) + " …" * (len(others) > MOST_NAMED)
-        found.append(Source(str(folder), notes=(f"{names}: skipped, {NOT_A_REPORT}",)))
-    return found or [Source(str(folder), error="no report in this folder (*.json, *.jsonl)")]
+    for path in sorted(folder.rglob("*.json*")):
+        if path.suffix in (".json", ".jsonl") and not path.is_dir():
+            for source in from_file(path, MOST_FILE_BYTES, follow=True):
+                if source.error == NOT_A_REPORT:
+                    others.append(source.name)
+                else:
+                    found.append(source)
+    if not found:
+        return [Source(str(folder), error="no report in this folder (*.json, *.jsonl)")]
+    names = ", ".join(others[:MOST_NAMED]) + " …" * (len(others) > MOST_NAMED)
+    note = (f"{names}: skipped, {NOT_A_REPORT}",) * bool(others)
+    return [*found, Source(str(folder), notes=note)]
 
 
 def from_file(file: Path, most: int, follow: bool = False) -> list[Source]:

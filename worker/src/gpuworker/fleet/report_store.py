@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+import math
 import sys
 import threading
 import time
@@ -14,8 +15,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge
-from gpuworker.fleet.check_findings import subject
 from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.findings import subject
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import (
@@ -24,7 +25,7 @@ from gpuworker.fleet.report_sources import (
     from_file,
     that_counts,
 )
-from gpuworker.fleet.world_plan import WorldPlan
+from gpuworker.fleet.world_plan import WAIT, WorldPlan
 from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
@@ -56,12 +57,10 @@ class ReportStore:
         name: str = "",
         patrol: bool = False,
     ) -> None:
-        self.folder, self.expected, self.stay, self.patrol = folder, expected, stay, patrol
-        self.name = name
+        self.folder, self.expected, self.name = folder, expected, name
+        self.stay, self.patrol = stay, patrol
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
-        count = len(set(expected.names)) or expected.count
-        self.count = count or 0
-        self.most = MOST_REPORTS if count is None else count + SPARE_REPORTS
+        self.most = expected.nodes + SPARE_REPORTS if expected.nodes else MOST_REPORTS
         self.lock = threading.RLock()  # of the reports
         self.merging = threading.Lock()  # a merge takes seconds; reports are taken meanwhile
         # node, or subject of a world report -> its report that counts
@@ -69,12 +68,11 @@ class ReportStore:
         self.digests: dict[str, str] = {}  # digest of a report as it was sent -> node
         self.senders: dict[str, str] = {}  # node -> address that sent its report, or the same again
         self.shown: tuple[dict[str, str], list[str]] = {}, []  # marks of nodes, and alerts
-        # node -> when its pod was heard of last, by the monotonic clock
-        self.confirmed: dict[str, float] = {}
-        self.last_seen: dict[str, str] = {}  # the same for people
+        # node -> when its pod was heard of last, by the monotonic clock and for people
+        self.heard: dict[str, tuple[float, str]] = {}
         # pods without a report -> node, kind and state
         self.unreported: dict[str, tuple[str, str, str]] = {}
-        self.lost: tuple[str, ...] = ()  # nodes whose pod was not heard of for LOST_S
+        self.lost: dict[str, str] = {}  # nodes whose pod was not heard of for LOST_S -> since when
         self.result: Fleet | None = None
         self.changes = 0  # of anything that the result depends on
         self.last: Fleet | None = None  # the last result, which may be older than the last report
@@ -97,23 +95,21 @@ class ReportStore:
                 when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
                 found = self._source(source.report, when)
                 self.sources[found.name] = found
-                self.last_seen[found.name] = when.isoformat(timespec="seconds")
+                self._hear(found.name, -math.inf, when)
 
     def add(self, report: Report, digest: str = "", sender: str = "") -> tuple[HTTPStatus, str]:
         """Take a report: on disk first, then in memory. `digest`: of the message that brought
         it; `sender`: where that came from.
         """
         if report.run_id != self.expected.run_id:
-            ours = f"this collector has run {self.expected.run_id}"
-            return HTTPStatus.CONFLICT, f"the report is of run {report.run_id}; {ours}"
-        source = self._source(report, datetime.datetime.now(datetime.timezone.utc))
+            words = f"the report is of run {report.run_id}; this collector has run"
+            return HTTPStatus.CONFLICT, f"{words} {self.expected.run_id}"
+        now, full = datetime.datetime.now(datetime.timezone.utc), HTTPStatus.INSUFFICIENT_STORAGE
+        source = self._source(report, now)
         with self.lock:
             known = self.sources.get(source.name)
             if known is None and len(self.sources) >= self.most:
-                return (
-                    HTTPStatus.INSUFFICIENT_STORAGE,
-                    f"the collector has {self.most} reports, which is its limit",
-                )
+                return full, f"the collector has {self.most} reports, which is its limit"
             of_same_index = bool(known) and (self.patrol or _same_index(known.report, report))
             replaces = of_same_index and known.report.pod != report.pod
             counts = that_counts(known, source, replaces) if known else source
@@ -121,10 +117,7 @@ class ReportStore:
                 try:
                     write_json(self.path(source.name), dataclasses.asdict(report), indent=None)
                 except OSError as error:
-                    return (
-                        HTTPStatus.INSUFFICIENT_STORAGE,
-                        f"the report cannot be stored: {error.strerror or error}",
-                    )
+                    return full, f"the report cannot be stored: {error.strerror or error}"
             if counts.judged == source.judged:
                 self.senders[source.name] = sender
             if counts != known:
@@ -132,38 +125,39 @@ class ReportStore:
                 self._changed()
             if known and known.report.scope == NODE and not of_same_index:
                 # The scheduler does not keep pods of a Job from a node whose pod has ended.
-                why = f"{known.report.pod} has tested {source.name} already: fewer nodes than pods fit the Job"
-                return HTTPStatus.UNPROCESSABLE_ENTITY, why
+                words = f"{known.report.pod} has tested {source.name} already"
+                return (
+                    HTTPStatus.UNPROCESSABLE_ENTITY,
+                    f"{words}: fewer nodes than pods fit the Job",
+                )
             self.digests[digest] = source.name
-            self._hear(source.name)
+            self._hear(source.name, time.monotonic(), now)
+            self.watch()
         return HTTPStatus.OK, "accepted"
 
     def confirm(self, digest: str) -> bool:
         """Whether the report with this digest is here. Its pod is."""
         with self.lock:
             if name := self.digests.get(digest):
-                self._hear(name)
+                self._hear(name, time.monotonic(), datetime.datetime.now(datetime.timezone.utc))
+                self.watch()
             return bool(name)
 
-    def _hear(self, name: str) -> None:
-        self.confirmed[name] = time.monotonic()
-        self.last_seen[name] = datetime.datetime.now(datetime.timezone.utc).isoformat(
-            timespec="seconds"
-        )
-        self.watch()
+    def _hear(self, name: str, at: float, when: datetime.datetime) -> None:
+        self.heard[name] = at, when.isoformat(timespec="seconds")
 
     def watch(self, unreported: dict[str, tuple[str, str, str]] | None = None) -> None:
         """Look for pods that were not heard of. `unreported`: pods without a report, as
         Kubernetes lists them.
         """
         with self.lock:
-            since, lost = time.monotonic() - LOST_S, []
+            since, lost = time.monotonic() - LOST_S, {}
             if self.stay:
-                nodes = [s.name for s in self.sources.values() if s.report.scope == NODE]
-                lost = sorted(name for name in nodes if self.confirmed.get(name, since) <= since)
+                nodes = (s.name for s in self.sources.values() if s.report.scope == NODE)
+                lost = {name: self.heard[name][1] for name in nodes if self.heard[name][0] <= since}
             known = self.unreported if unreported is None else unreported
-            if (tuple(lost), known) != (self.lost, self.unreported):
-                self.lost, self.unreported = tuple(lost), known
+            if (lost, known) != (self.lost, self.unreported):
+                self.lost, self.unreported = lost, known
                 self._changed()
 
     def _source(self, report: Report, when: datetime.datetime) -> Source:
@@ -192,16 +186,13 @@ class ReportStore:
     def lacking(self, fleet: Fleet) -> bool:
         """Whether nodes have no report, or their pods are gone or still test."""
         coverage = fleet.coverage
-        with self.lock:
-            few = coverage.nodes_reported < (coverage.nodes_expected or 1)
-            return bool(self.lost or self.unreported or few)
+        few = coverage.nodes_reported < (coverage.nodes_expected or 1)
+        return bool(self.lost or self.unreported or few)
 
     def order(self, node: str, address: str) -> dict:
         """The part of an idle pod in the checks across nodes."""
         fleet = self.fleet()
-        if self.lacking(fleet):
-            return {"state": "wait"}
-        return self.world.order(node, address, fleet)
+        return WAIT if self.lacking(fleet) else self.world.order(node, address, fleet)
 
     def forget_worlds(self) -> None:
         """Reports of checks across nodes no longer count: these run again."""
@@ -223,26 +214,24 @@ class ReportStore:
             with self.lock:
                 if self.result is not None:
                     return self.result
-                more = len(self.sources) < self.count
+                more = len(self.sources) < (self.expected.nodes or 0)
                 recent = time.monotonic() - self.merged_at < self.merge_cpu_s / MERGES
                 if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
                     return self.last
-                sources, change = [*self.sources.values()], self.changes
-                marks, alerts = self.shown
-                lost = {name: self.last_seen[name] for name in self.lost}
-                expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
-            merged = merge(sources, expected)
-            notes = [*alerts, *merged.notes]
-            result = dataclasses.replace(merged, name=self.name, marks=marks, notes=notes)
+                sources, change, (marks, alerts) = (
+                    [*self.sources.values()],
+                    self.changes,
+                    self.shown,
+                )
+                pods = {"lost": self.lost, "unreported": self.unreported}
+            merged = merge(sources, dataclasses.replace(self.expected, **pods))
+            merged.name, merged.marks, merged.notes = self.name, marks, alerts + merged.notes
             with self.lock:
                 if change == self.changes:
-                    self.result = result
-            self.last, self.merged_at, self.merge_cpu_s = (
-                result,
-                time.monotonic(),
-                time.thread_time() - spent,
-            )
-            return result
+                    self.result = merged
+            self.last, self.merged_at = merged, time.monotonic()
+            self.merge_cpu_s = time.thread_time() - spent
+            return merged
 
 
 def _same_index(one: Report, other: Report) -> bool:

@@ -1,9 +1,4 @@
-"""accept-report world: run the checks across nodes in this node's pod, as the collector orders.
-
-It asks the collector for its part until that is to run or to leave, starts the ranks of this node
-with PyTorch's torchrun, and on the first node sends the report. With --stay it asks again then.
-Exit code 0: passed, or nothing to do; 1: FAIL; 3: INCOMPLETE.
-"""
+"""Checks across nodes, run in the pods of the nodes as the collector orders."""
 
 from __future__ import annotations
 
@@ -22,9 +17,8 @@ from pathlib import Path
 
 import gpuworker
 from gpuworker.accept.judge import judge
-from gpuworker.fleet.client import ask
+from gpuworker.fleet.client import ask, send
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.fleet.submit import send
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, WORLD_REPORT
 from gpuworker.runtime.contract import RENDEZVOUS_PORT, Tag
 from gpuworker.runtime.log import log
@@ -37,25 +31,25 @@ JOIN_S = 300  # until all nodes have started their ranks
 TESTS = "gpuworker.accept.ddp_tests"
 
 
-def add_command(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser(
-        "world", help="run the checks across nodes", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--to", type=url, required=True, metavar="URL", help="the collector")
-    parser.add_argument("--run-id", required=True, metavar="ID", help="of the report")
-    parser.add_argument("--node", required=True, metavar="NAME", help="name of this node")
-    parser.add_argument("--address", required=True, metavar="IP", help="address of this pod")
-    parser.add_argument("--ranks", type=positive_int, default=1, metavar="N", help="on each node")
-    parser.add_argument(
-        "--timeout", type=positive, default=3600, metavar="S", help="to wait (default: 3600)"
-    )
-    parser.add_argument("--stay", action="store_true", help="do not end")
-    parser.add_argument("options", nargs="*", metavar="OPTION", help="after --: of ddp-tests")
-    parser.set_defaults(run=run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--to", type=url, required=True, metavar="URL", help="the collector")
+    add("--run-id", required=True, metavar="ID", help="of the report")
+    add("--node", required=True, metavar="NAME", help="name of this node")
+    add("--address", required=True, metavar="IP", help="address of this pod")
+    add("--ranks", type=positive_int, default=1, metavar="N", help="on each node")
+    add("--timeout", type=positive, default=3600, metavar="S", help="to wait (default: 3600)")
+    add("--stay", action="store_true", help="do not end")
+    add("options", nargs="*", metavar="OPTION", help="after --: of ddp-tests")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the checks across nodes in this node's pod, as the collector orders.
+
+    It asks the collector for its part until that is to run or to leave, starts the ranks of this
+    node with PyTorch's torchrun, and on the first node sends the report. With --stay it asks again
+    then. Exit code 0: passed, or nothing to do; 1: FAIL; 3: INCOMPLETE.
+    """
     key = load_key()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

@@ -11,6 +11,7 @@ from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, WORLD
 
 IDLE_S = 50.0  # an idle pod asks at least twice in this time
 TRIES = 2  # of the same pods, if no report comes of it
+WAIT, LEAVE = {"state": "wait"}, {"state": "leave"}
 
 
 class WorldPlan:
@@ -36,31 +37,28 @@ class WorldPlan:
             if order := self.orders.pop(node, None):
                 return order
             if len(members) < 2 or node not in members:
-                return {"state": "leave"}
+                return LEAVE
             now, same = time.monotonic(), members == self.members
             self.idle[node] = address, now
-            if same and self.over(fleet):
-                return {"state": "leave"}
+            if same and self._over(fleet):
+                return LEAVE
             if any(now - self.idle.get(each, ("", 0.0))[1] > IDLE_S for each in members):
-                return {"state": "wait"}
+                return WAIT
             self.members, self.tries = members, self.tries * same + 1
             self.forget()
-            first = self.idle[min(members)][0]
+            world = {"nodes": len(members), "address": self.idle[min(members)][0]}
             for rank, each in enumerate(sorted(members)):
-                part = {"node_rank": rank, "nodes": len(members), "address": first}
-                self.orders[each] = {"state": "run", **part}
+                self.orders[each] = {"state": "run", "node_rank": rank, **world}
             self.idle.clear()
             return self.orders.pop(node)
 
     def pending(self, fleet: Fleet) -> bool:
         """Whether a report of the checks across nodes is still to come."""
         members = passed(fleet)
-        if len(members) < 2:
-            return False
         with self.lock:
-            return members != self.members or not self.over(fleet)
+            return len(members) > 1 and (members != self.members or not self._over(fleet))
 
-    def over(self, fleet: Fleet) -> bool:
+    def _over(self, fleet: Fleet) -> bool:
         """Whether the last world has a report, or has been tried enough."""
         given_up = self.tries == TRIES and set(self.members) <= set(self.idle)
         return bool(fleet.worlds) or given_up

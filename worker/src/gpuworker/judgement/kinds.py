@@ -187,6 +187,7 @@ KINDS = {
         LOST, SLOWS,
     ),
     "port-errors": Kind("a network port counts errors", PORT, DAMAGED),
+    "port-alike": Kind("a network port is as on the other nodes", NO_ACT, UNKNOWN),
     # Repaired for now.
     "pcie-errors": Kind("PCIe errors", PCIE, DAMAGED, SLOWS),
     "nvlink-errors": Kind("NVLink errors", NVLINK, DAMAGED, SLOWS),

@@ -1,16 +1,14 @@
 // Shows a fleet report: causes, nodes, measurements; text of reports is only ever a text node.
 // What is shown stands after "#" in the address, so a view is a link:
-// #q=gpu-7&v=FAIL   #node=gpu-7   #measure=compute/gemm_bf16   #measure=all   #certificate=1
+// #q=gpu-7+FAIL   #node=gpu-7   #measure=compute/gemm_bf16   #measure=all   #certificate=1
 "use strict";
 
 const POLL_MS = 3000;
-const FEW = 3; // values that are text and no picture
 const MOST = 100; // parts in a row, rows of a table
 const IN_TICKET = 6; // findings
-const NAMED = 4; // nodes in a line
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
 const MARKS = { FAIL: "✗", INCOMPLETE: "?", WARN: "!", PASS: "✓", SKIP: "–" };
-const SVG = ["svg", "line", "rect", "circle", "text", "svg:a"];
+const SVG = ["svg", "line", "rect", "circle"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
 const saved = byId("data"); // of a page from a file
@@ -21,8 +19,7 @@ const isKnown = (value) => value !== null && value !== undefined;
 // h("td.n", { title: "…" }, "text", node, …): false, null and "" are left out
 function h(what, attributes, ...children) {
   const [name, ...classes] = what.split(".");
-  const made = SVG.includes(name)
-    ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", ""))
+  const made = SVG.includes(name) ? document.createElementNS("http://www.w3.org/2000/svg", name)
     : document.createElement(name);
   if (classes.length) made.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes)) {
@@ -64,49 +61,45 @@ const short = (value) =>
   (Math.abs(value) >= 100 ? value.toFixed(0) : String(+value.toPrecision(3)));
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-const some = (names) => names.slice(0, NAMED).join(", ")
-  + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
 const filled = (texts) => texts.filter(Boolean);
 const allNodes = () => Object.values(fleet.racks).flat();
 const keyOf = (cause) => [cause.verdict, cause.title, cause.where].join("|");
 const suspectsOf = (cause) => cause.suspects.map((place) => fleet.suspects[place]);
 
-// The search holds for causes, nodes and measurements; "v", a verdict or an act, for causes.
+// All words must be there: those with a capital exactly, as FAIL, the others in any case.
 function filtered() {
-  const words = (state().get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = state().get("v"), rackOf = {};
+  const words = filled((state().get("q") || "").split(/\s+/)), rackOf = {};
   for (const [rack, names] of Object.entries(fleet.racks)) {
     for (const name of names) rackOf[name] = rack;
   }
   const has = (...texts) => {
-    const text = texts.flat().join(" ").toLowerCase();
-    return words.every((word) => text.includes(word));
+    const text = texts.flat().join(" ");
+    return words.every((word) => text.includes(word) || text.toLowerCase().includes(word));
   };
-  const isWanted = (cause, each) => has(cause.title, Object.values(each), rackOf[each.node])
-    && (!wanted || wanted === each.verdict || wanted === each.act);
+  const isShown = (cause, { advice, ...each }) =>
+    has(cause.title, Object.values(each), rackOf[each.node]);
   const causes = fleet.causes.map((cause) => ({ ...cause,
-    suspects: cause.suspects.filter((place) => isWanted(cause, fleet.suspects[place])) }))
+    suspects: cause.suspects.filter((place) => isShown(cause, fleet.suspects[place])) }))
     .filter((cause) => cause.suspects.length);
   const parts = causes.flatMap(suspectsOf), hit = new Set(parts.map((each) => each.node));
-  for (const each of wanted ? [] : fleet.nodes) {
+  for (const each of fleet.nodes) {
     const facts = [each.node, rackOf[each.node], each.pod, each.verdict, each.level];
     if (has(facts, each.models, Object.values(each.facts))) hit.add(each.node);
   }
-  const all = !words.length && !wanted;
-  const distributions = fleet.distributions.filter((d) => all
-    || d.outliers.some(([node]) => hit.has(node))
-    || (!wanted && has(d.check, d.name, d.unit, d.model, d.level)));
-  return { all, causes, parts, distributions, hit: all ? null : hit };
+  const distributions = fleet.distributions.filter((d) =>
+    d.outliers.some(([node]) => hit.has(node)) || has(d.check, d.name, d.unit, d.model, d.level));
+  return { causes, parts, distributions, hit };
 }
 
 const worstFirst = (d) => (a, b) => (d.better === "lower" ? b - a : a - b);
 
 // The value that shows a suspect, or the worst of its node, beside those of the fleet.
 function numberOf({ node, device, check, measure }) {
-  const known = measure ? fleet.distributions.filter((d) =>
-    d.check === check && d.name === measure && Object.hasOwn(d.values, node)) : [];
-  const own = known.find((d) => isKnown(d.values[node][d.devices.indexOf(device)])), d = own || known[0];
-  return d && { ...d, value: own ? d.values[node][d.devices.indexOf(device)]
+  const known = fleet.distributions.filter((d) =>
+    measure && d.check === check && d.name === measure && Object.hasOwn(d.values, node));
+  const value = (d) => d.values[node][d.devices.indexOf(device)];
+  const own = known.find((d) => isKnown(value(d))), d = own || known[0];
+  return d && { ...d, value: own ? value(d)
     : d.values[node].filter(isKnown).sort(worstFirst(d))[0] };
 }
 
@@ -131,14 +124,15 @@ function bar(cause) {
   ];
 }
 
-// The clipboard's interface is closed to pages without TLS; this one is open to all.
-function copied(text, label) {
-  const block = h("pre", {}, text);
-  const button = h("button", { type: "button", onclick() {
-    getSelection().selectAllChildren(block);
-    button.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
-  } }, "Copy");
-  return h("div.copy", {}, label && h("span.dim", {}, label), block, button);
+// A click selects the text (page.css).
+const copyable = (label, text) => [h("div.dim", {}, label), h("pre", {}, text)];
+
+// What can be opened, and stays open when reports arrive.
+function folded(kind, key, summary, ...content) {
+  const made = h(`details.${kind}`, { open: open.has(key) ? "" : null,
+    ontoggle() { if (made.open) open.add(key); else open.delete(key); } },
+  h("summary", { id: key }, summary), content);
+  return made;
 }
 
 // kubectl takes several names.
@@ -146,9 +140,9 @@ function commands(group) {
   const names = (key) => [...new Set(group.map((each) => each[key]))].filter(Boolean).join(" ");
   const [{ verdict: of, act, uuid }] = group, nodes = names("node"), pods = names("pod");
   const [namespace] = fleet.name.split("/"), where = namespace ? ` -n ${namespace}` : "";
-  return [of === "FAIL" && nodes && copied(`kubectl cordon ${nodes}`, "Keep programs away:"),
-    act === "reset" && uuid && copied(`nvidia-smi --gpu-reset -i ${uuid}`, "On the node:"),
-    pods && copied(`kubectl delete pod${where} ${pods}`, "Test again:")];
+  return [of === "FAIL" && nodes && copyable("Keep programs away:", `kubectl cordon ${nodes}`),
+    act === "reset" && uuid && copyable("On the node:", `nvidia-smi --gpu-reset -i ${uuid}`),
+    pods && copyable("Test again:", `kubectl delete pod${where} ${pods}`)];
 }
 
 const identity = ({ model, uuid, serial, pci }) =>
@@ -167,16 +161,12 @@ function ticket(cause) {
 }
 
 function causeRow(cause) {
-  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, number = bar(cause);
+  const group = suspectsOf(cause), [first] = group, number = bar(cause);
   const seen = [...cause.common, cause.where, !number && !group[1] && first.reasons[0]];
-  const row = h("details.cause", { open: open.has(key) ? "" : null,
-    ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
-  h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
-    h("span.what", {}, h("b", {}, cause.title),
-      h("span.dim", {}, seen.filter(Boolean).join(" · "))),
-    h("span.number", {}, number)),
-  h("div.body", {}, parts(group), commands(group), copied(ticket(cause), "Ticket:")));
-  return row;
+  return folded("cause", keyOf(cause), [verdict(cause.verdict), h("span.act", {}, cause.act),
+    h("span.what", {}, h("b", {}, cause.title), h("span.dim", {}, filled(seen).join(" · "))),
+    h("span.number", {}, number)],
+  h("div.body", {}, parts(group), commands(group), copyable("Ticket:", ticket(cause))));
 }
 
 function parts(group) {
@@ -189,70 +179,43 @@ function parts(group) {
     group[1] && each.reasons[0]]);
 }
 
-// Which causes are shown, and one ticket for them.
-function tools(title, shown) {
-  const count = {};
-  for (const key of ["verdict", "act"]) {
-    for (const { [key]: of } of fleet.causes) count[of] = (count[of] || 0) + 1;
-  }
-  const choice = h("select", { id: "v", "aria-label": "Verdict or act",
-    onchange() { location.hash = to({ v: choice.value }); } },
-  h("option", { value: "" }, "all verdicts and acts"), Object.entries(count).map(([of, many]) =>
-    h("option", { value: of }, `${MARKS[of] || ""} ${of} (${many})`)));
-  choice.value = state().get("v") || "";
-  const text = h("div", {});
-  const button = h("button", { type: "button", id: "ticket",
-    disabled: shown.causes.length ? null : "", onclick() {
-      text.replaceChildren(copied(shown.causes.map(ticket).join("\n\n")));
-      text.querySelector("button").click();
-    } }, "Copy ticket of all shown");
-  return [h("div.tools", {}, h("h2", { id: "causes" }, title), choice, button), text];
-}
-
-function coverage() {
-  const { nodes_expected: nodes, nodes_reported: reported, ...gpus } = fleet.coverage;
-  return `${reported} of ${isKnown(nodes) ? nodes : "an unknown number of"} nodes reported`
-    + (gpus.gpus_expected ? `, ${gpus.gpus_seen} of ${gpus.gpus_expected} GPUs` : "");
-}
-
 const values = (make) => [...new Set(fleet.nodes.flatMap(make))].sort(natural);
 
 function progress() {
-  const { nodes_expected: expected, nodes_reported: reported } = fleet.coverage;
-  const testing = fleet.suspects.filter((each) => each.kind === "testing").map((each) => each.node);
-  const missing = fleet.coverage.missing.filter((name) => !testing.includes(name));
-  const [first] = values((node) => node.started);
-  const said = [coverage(), testing.length > 0 && `still testing: ${some(testing)}`,
-    missing.length > 0 && `no report of ${some(missing)}`,
-    first && `first test ${new Date(first).toLocaleString()}`, ...values((node) => node.models),
+  const { nodes_expected: expected, nodes_reported: reported, ...gpus } = fleet.coverage;
+  const times = values((node) => node.started), last = times[times.length - 1];
+  const local = (time) => new Date(time).toLocaleString();
+  const said = [`${reported} of ${expected ?? "an unknown number of"} nodes reported`,
+    gpus.gpus_expected && `${gpus.gpus_seen} of ${gpus.gpus_expected} GPUs`,
+    last && `tested ${local(times[0])} to ${local(last)}`, ...values((node) => node.models),
     ...values((node) => `run ${node.run_id}, level ${node.level}`)];
   return [reported < expected && h("progress", { max: expected, value: reported,
-    "aria-label": "nodes reported" }),
-  h("p.dim", {}, said.filter(Boolean).join(" · "))];
+    "aria-label": "nodes reported" }), h("p.dim", {}, filled(said).join(" · "))];
 }
 
 const notes = () => fleet.notes.length > 0
   && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note)));
 
 function overview() {
-  const shown = filtered(), { suspects, causes } = fleet, marked = Object.entries(fleet.marks);
-  const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
-  const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
-    + `${shown.parts.length} of ${plural(suspects.length, "part")}, `
-    + `${shown.hit ? shown.hit.size : 0} of ${plural(allNodes().length, "node")}`;
+  const { causes, parts, hit } = filtered(), marked = Object.entries(fleet.marks);
+  const counts = `${causes.length} of ${plural(fleet.causes.length, "cause")}, `
+    + `${parts.length} of ${plural(fleet.suspects.length, "part")}, `
+    + `${hit.size} of ${plural(allNodes().length, "node")}`;
   return [h("div.top", {}, h("section", {},
-    h("p.big", {}, verdict(fleet.verdict),
-      causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
+    h("p.big", {}, verdict(fleet.verdict)),
     progress(),
     notes(),
-    causes.length > 0 && [tools(shown.all ? "Causes, the worst first" : counts, shown),
-      shown.causes.slice(0, MOST).map(causeRow), shown.causes.length > MOST
-        && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`)]),
-  map(shown.hit)),
+    fleet.causes.length > 0 && [h("h2", { id: "causes" }, counts),
+      causes.slice(0, MOST).map(causeRow),
+      causes.length > MOST && h("p.dim", {}, `and ${causes.length - MOST} more: search for one`),
+      folded("tickets", "ticket", "Ticket of all shown",
+        h("pre", {}, causes.map(ticket).join("\n\n")))]),
+  map(hit)),
   marked.length > 0 && table(["Node", "Mark in Kubernetes"], marked),
   fleet.worlds.length > 0 && [h("h2", {}, "Checks across nodes"),
-    table(["Verdict", "Ranks", "Checks"], fleet.worlds, (world) => [verdict(world.verdict), world.name,
-      Object.entries(world.checks).map(([name, of]) => h("div", {}, verdict(of), ` ${name}`))])]];
+    table(["Verdict", "Ranks", "Checks"], fleet.worlds, (world) => [verdict(world.verdict),
+      world.name, Object.entries(world.checks).map(([name, of]) =>
+        h("div", {}, verdict(of), ` ${name}`))])]];
 }
 
 // A square per node, a row per rack if the names show racks.
@@ -260,8 +223,7 @@ function map(only) {
   const verdicts = Object.fromEntries(allNodes().map((name) => [name, "INCOMPLETE"]));
   for (const node of fleet.nodes) verdicts[node.node] = node.verdict;
   const square = (name) => {
-    const of = verdicts[name], label = `${name}: ${of}`;
-    const style = only && !only.has(name) ? ".off" : "";
+    const of = verdicts[name], label = `${name}: ${of}`, style = only.has(name) ? "" : ".off";
     return h(`a.${of}${style}`, { href: toNode(name), title: label, "aria-label": label },
       h("i", {}, MARKS[of]));
   };
@@ -270,41 +232,38 @@ function map(only) {
     Object.entries(fleet.racks).map(([rack, names]) => h("div.rack", {},
       rack && h("a.name", { href: to({ q: rack }), title: `only ${rack}` }, rack),
       h("div.map", {}, names.map(square)))),
-    h("p.dim", {}, ORDER.filter(count).map((of) => [verdict(of), ` ${count(of)} `])));
+    h("p", {}, ORDER.filter(count).map((of) =>
+      [h("a", { href: to({ q: of }) }, verdict(of), ` ${count(of)}`), " "])));
 }
 
-// Every value in one of 70 bins, some of them empty; those that are findings are links, too.
+// Every value in one of 70 bins, most of which may be empty, with the median and the limit.
 function histogram(d) {
-  const all = Object.values(d.values).flat().filter(isKnown);
-  if (all.length < FEW) {
-    return h("div", {}, all.map((value) => `${short(value)} ${d.unit}`).join(", "));
-  }
+  const all = Object.values(d.values).flat().filter(isKnown), bins = new Array(70).fill(0);
   let [least, largest] = [Infinity, -Infinity]; // too many values for the arguments of a call
-  for (const value of d.limit === null ? all : [...all, d.limit]) {
+  for (const value of [...all, d.limit ?? d.median]) {
     least = Math.min(least, value);
     largest = Math.max(largest, value);
   }
   const x = (value) => 8 + (544 * (value - least)) / (largest - least || 1);
-  const bins = new Array(70).fill(0);
   for (const value of all) bins[Math.round(x(value) / 8)] += 1;
   const most = Math.max(...bins);
-  const mark = (value, name, y) => [
-    h(`line.${name}`, { x1: x(value), x2: x(value), y1: 12, y2: 64 }),
-    h("text", { x: x(value), y, "text-anchor": x(value) > 280 ? "end" : "start" },
-      `${name} ${short(value)}`)];
+  const mark = (name, at) => h(`line.${name}`, { x1: x(at), x2: x(at), y1: 2, y2: 54 });
   const label = `${d.name}: ${plural(all.length, "value")}, median ${short(d.median)} ${d.unit}`;
-  return h("svg.histogram", { viewBox: "0 0 560 80", role: "group", "aria-label": label },
+  return h("svg.histogram", { viewBox: "0 0 560 58", role: "img", "aria-label": label },
     bins.map((count, index) => count && h("rect", { x: 8 * index - 3, width: 6,
-      height: (46 * count) / most + 2, y: 62 - (46 * count) / most })),
-    h("line.axis", { x1: 4, x2: 556, y1: 64, y2: 64 }), mark(d.median, "median", 76),
-    d.limit !== null && mark(d.limit, "limit", 10),
-    d.outliers.slice(0, MOST).map(([node, device, of, value]) => h("svg:a",
-      { href: toNode(node), "aria-label": `${node} ${device}: ${short(value)} ${d.unit}` },
-      h(`circle.${of}`, { cx: x(value), cy: 56, r: 5 }))));
+      height: (46 * count) / most + 2, y: 52 - (46 * count) / most })),
+    h("line.axis", { x1: 4, x2: 556, y1: 54, y2: 54 }), mark("median", d.median),
+    d.limit !== null && mark("limit", d.limit));
 }
 
-const card = (d) => h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)),
-  h("div.dim", {}, filled([d.unit, d.check, d.model, d.level, d.meaning]).join(" · ")), histogram(d));
+function card(d) {
+  const bad = new Set(d.outliers.map(([node]) => node));
+  const limit = d.limit !== null && `limit ${short(d.limit)}`;
+  const said = [`median ${short(d.median)} ${d.unit}`, limit, d.check, d.model, d.level, d.meaning];
+  return h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)),
+    h("div.dim", {}, filled(said).join(" · ")), histogram(d),
+    [...bad].slice(0, MOST).map((name) => [h("a", { href: toNode(name) }, name), " "]));
+}
 
 const back = () => h("p", {}, h("a", { href: to({ node: null, measure: null }) }, "‹ all nodes"));
 
@@ -344,8 +303,8 @@ function nodeView(name) {
         (gpu) => [gpu.device, gpu.uuid, gpu.serial, gpu.pci])],
     node && facts({ Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
       "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts }),
-    node && !saved.textContent && h("p", {},
-      h("a", { href: `reports?${new URLSearchParams({ node: name })}` }, "The report of this node"))];
+    node && !saved.textContent && h("a", { href: `reports?${new URLSearchParams({ node: name })}` },
+      "The report of this node")];
 }
 
 // Each number against the median of the fleet; what is a finding or beyond a limit is marked.
@@ -380,13 +339,10 @@ function numbersOf(name) {
 // To print and sign: every GPU that was accepted. A rehearsal or a fleet with faults is not.
 function certificate() {
   const accepted = ["PASS", "WARN"].includes(fleet.verdict) && !fleet.rehearsal;
-  const said = (make) => values(make).join(", ") || "none", times = values((node) => node.started);
   const missing = fleet.coverage.missing.map((node) => ({ node, verdict: "INCOMPLETE", gpus: [] }));
-  return [h("h1", {}, `GPU acceptance: ${accepted ? "Accepted" : "Not accepted"}`),
+  return [h("h1", {}, `GPU acceptance: ${accepted ? "Accepted" : "Not accepted"}`), progress(),
     facts({ Verdict: verdict(fleet.verdict), Reason: fleet.reason || "all passed",
-      Coverage: coverage(), Run: said((node) => node.run_id), Level: said((node) => node.level),
-      Checks: said((node) => Object.keys(node.checks)), "GPU models": said((node) => node.models),
-      Tested: times.length > 0 && `${times[0]} to ${times[times.length - 1]}`,
+      Checks: values((node) => Object.keys(node.checks)).join(", "),
       "SHA-256 of report.json": version.replaceAll('"', "") }), notes(),
     table(["Node", "Verdict", "GPUs", "Serial or UUID of each GPU"], [...fleet.nodes, ...missing],
       (node) => [node.node, verdict(node.verdict),

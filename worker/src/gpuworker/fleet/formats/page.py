@@ -34,14 +34,15 @@ def page(fleet: Fleet) -> str:
 
 
 def document(data: str = "", digest: str = "") -> str:
-    """What stands still; the script fills the rest. `data`: of a saved page, which asks for none."""
+    """What stands still; the script fills the rest. `data`: of a saved page."""
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>GPU acceptance</title>
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>
 <body><header>
 <h1><a href="#">GPU acceptance</a></h1><span id="name" class="dim"></span>
-<input id="q" type="search" aria-label="Search" placeholder="Search node, rack, serial …">
+<input id="q" type="search" autocapitalize="none" aria-label="Search"
+ placeholder="Search node, rack, serial, FAIL …">
 <nav aria-label="Views"><a href="#">Causes</a><a id="measures" href="#">Measurements</a>
 <a href="#certificate=1">Certificate</a></nav>
 <nav id="files" aria-label="Downloads"><a href="page.html" download="page.html">This page</a>

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gpuworker.fleet.causes import Cause
 from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, describe_coverage
 
 MOST_NAMED = 8
@@ -15,9 +14,8 @@ def table(fleet: Fleet) -> str:
     rehearsal = " (CPU rehearsal)" * fleet.rehearsal
     lines = [f"{fleet.verdict}{rehearsal}: {describe_coverage(fleet)}", ""]
     if fleet.causes:
-        lines += align_columns([["VERDICT", "ACT", "WHERE", "WHAT"]]
-            + [_row(cause) for cause in fleet.causes])  # fmt: skip
-        lines += [""]
+        rows = [[each.verdict, each.act, each.where, each.title] for each in fleet.causes]
+        lines += [*align_columns([["VERDICT", "ACT", "WHERE", "WHAT"], *rows]), ""]
     for cause in fleet.causes:
         first = fleet.suspects[cause.suspects[0]]
         lines += [f"{cause.where}: {first.why}", f"  {first.advice}"]
@@ -42,10 +40,6 @@ def table(fleet: Fleet) -> str:
     lines += ["", *align_columns(numbers)] * (len(numbers) > 1)
     lines += [f"Note: {note}" for note in fleet.notes]
     return "\n".join(map(printable, lines)).rstrip() + "\n"
-
-
-def _row(cause: Cause) -> list[str]:
-    return [cause.verdict, cause.act, cause.where, cause.title]
 
 
 def align_columns(rows: list[list[str]]) -> list[str]:

@@ -31,7 +31,7 @@ SPEC = Spec(
             "ratio",
             "model FLOPs utilization: share of the peak rate",
             noise=0.01,
-            meaningful=(0.01, 1.2),
+            meaningful=(0.01, 1.15),
             optional=True,
         ),
         "weak_scaling": Measure(

@@ -8,7 +8,7 @@ import pytest
 
 from gpuworker.fleet.collector import look
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.pod_list import PodList, pod_of
+from gpuworker.fleet.kubernetes import PodList, pod_of
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement import kinds as acts
 from tests.helpers.fleet_reports import complete_report, source
