@@ -11,7 +11,6 @@ from gpuworker.fleet.report_sources import Source, from_text
 from gpuworker.group import protocol as group_protocol
 from gpuworker.group.group_state import GroupPlan, GroupState, Task
 from gpuworker.launch import protocol as launch_protocol
-from gpuworker.launch.node_info import format_node
 from gpuworker.runtime.json_lines import Codec, encode
 from tests.fuzz.check import jobgen
 
@@ -23,9 +22,9 @@ PLAN = GroupPlan(
 
 
 def launch(data: bytes) -> None:
-    message = _decoded(launch_protocol.CODEC, data)
-    if isinstance(message, launch_protocol.Status):
-        format_node(message.info)
+    _decoded(launch_protocol.ORDERS, data)
+    if message := _decoded(launch_protocol.STATUS, data):
+        assert message.info.name
 
 
 def group(data: bytes) -> None:

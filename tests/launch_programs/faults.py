@@ -127,6 +127,8 @@ PROGRAMS: dict[str, Fault] = {
     "a limit of inotify": fault("1 program-failed", "raise OSError(28, 'inotify watch limit reached')"),
     "a quota": fault("1 disk-full", "raise OSError(122, 'Disk quota exceeded')", "Errno 122"),
     "a name that does not resolve": fault("1 program-failed", "import socket; raise socket.gaierror(-2, 'Name or service not known')"),
+    "a text that the locale lacks": fault("1 program-failed", "raise ValueError('größe')", "ValueError: größe",
+                                          environ={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),
     "a text that fails": fault("1 program-failed", "class E(Exception):\n    def __str__(self):\n        raise SystemExit(0)\nraise E()",
                                "E: <str() of"),
     "a text that blocks": fault("1 program-failed", BLOCKS + "raise E()", "E ("),

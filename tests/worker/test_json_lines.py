@@ -7,11 +7,12 @@ import json
 import pytest
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import CODEC, NodeInfo, NodeState, Orders, RankReport, Status
-from gpuworker.runtime.json_lines import encode
+from gpuworker.launch.protocol import NodeInfo, NodeState, Orders, RankReport, Status
+from gpuworker.runtime.json_lines import Codec, encode
 
 REPORT = RankReport(3, words="is at a.py:1 in f", groups={"0": 7}, flying=Failure("program-failed", "x", rank=3))
 PROBLEM = Failure("usage", "why")
+CODEC = Codec((Status, Orders))
 MESSAGES = [
     Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
     Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),

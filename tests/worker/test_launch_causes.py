@@ -8,7 +8,6 @@ import pytest
 
 from gpuworker.launch import root_cause
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_info import format_node
 from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
 from gpuworker.launch.rank_failure import of_abort, of_exception, signal_of
@@ -21,11 +20,11 @@ ADDRESSES = ["10.0.0.1", "run-0.run.ml", "29500"]
 
 
 def error(kind: str, text: str = "", number: int | None = None, file: str = "", how: str = "") -> dict:
-    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    lines = [line for line in text.splitlines() if line.strip()]
     bases = ["builtins.OSError"] if number is not None or kind.endswith("OSError") else []
     return {
-        "how": how, "kinds": [kind, *bases, "builtins.Exception"], "first": lines[0], "last": lines[-1],
-        "errno": number, "file": file, "frames": [],
+        "how": how, "kinds": [kind, *bases, "builtins.Exception"],
+        "text": " … ".join(lines[:1] + lines[1:][-1:]), "errno": number, "file": file, "frames": [],
     }  # fmt: skip
 
 
@@ -150,23 +149,21 @@ def test_a_shell_passes_on_a_signal_of_its_program():
     assert signal_of(137, ("python", "train.py")) == 0 and signal_of(3, ("bash",)) == 0
 
 
-def nodes(*reports: RankReport) -> dict[int, Node]:
+def nodes(*reports: RankReport) -> list[Node]:
     """One node per rank; each has answered."""
-    made = {}
+    made = []
     for report in reports:
         info = NodeInfo(node=report.rank, pod=f"run-{report.rank}")
-        report.node = format_node(info)
-        made[report.rank] = Node(Status("run", info, NodeState.RUNNING, answered=1), NOW)
-        made[report.rank].reports = {report.rank: report}
+        report.node = info.name
+        made.append(Node(Status("run", info, NodeState.RUNNING, answered=1), NOW))
+        made[-1].reports = [report]
     return made
 
 
-def verdict(
-    known: dict[int, Node], *failures: Failure, lost: dict[int, str] | None = None, ago: float = 1.0
-) -> Failure | None:
-    told = [root_cause.named(format_node(known[each.rank].info), each) for each in failures]
-    asked = all(node.status.answered for index, node in known.items() if index not in (lost or {}))
-    return root_cause.failed(known, told, lost or {}, asked, ago, NOW)
+def verdict(known: list[Node], *failures: Failure, ago: float = 1.0) -> Failure | None:
+    told = [root_cause.named(known[each.rank].name, each) for each in failures]
+    asked = all(node.status.answered for node in known if not node.lost)
+    return root_cause.failed(known, told, asked, ago, NOW)
 
 
 def lost_peer(rank: int) -> Failure:
@@ -183,8 +180,8 @@ def test_nothing_is_decided_before_all_have_answered():
 @pytest.mark.parametrize("log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"])
 def test_the_lost_node_is_the_culprit_and_not_the_survivor(log):
     known = nodes(RankReport(0, failed=True))
-    known[1] = Node(Status("run", NodeInfo(node=1, pod="run-1")), NOW, closed=True)
-    found = verdict(known, lost_peer(0), lost={1: "closed the connection"})
+    known.append(Node(Status("run", NodeInfo(node=1, pod="run-1")), NOW, lost="closed the connection"))
+    found = verdict(known, lost_peer(0))
     assert found.cause == "node-lost" and found.reason.startswith("node 1 (pod run-1)")
 
 

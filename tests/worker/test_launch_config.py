@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import environment, network
+from gpuworker.launch import environment, preflight
 from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import CAUSES, Failure
@@ -43,7 +43,7 @@ def test_a_complete_configuration_is_read():
     assert (made.master_port, made.launcher_port) == (29500, 29501)
     assert (made.master_addr, made.run_id, made.gpus_per_node) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
     assert made.attempt == 5, "attempts that ended by preemption count, too"
-    assert made.timeouts["join-timeout"] == 90
+    assert made.join_timeout == 90
     assert made.program == (sys.executable, "-u", *PROGRAM)
 
 
@@ -92,7 +92,7 @@ def test_flags_that_a_user_may_change_are_followed():
     made = config(*flags.split(), environ=TASK)
     assert (made.nproc_per_node, made.master_addr, made.master_port) == (4, "10.0.0.7", 30000)
     assert (made.max_restarts_in_place, made.role) == (3, "trainer")
-    assert config("--rdzv-conf=join_timeout=77,close_timeout=3", environ=TASK).timeouts["join-timeout"] == 77
+    assert config("--rdzv-conf=join_timeout=77,close_timeout=3", environ=TASK).join_timeout == 77
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ REFUSED = {
     "--rdzv_backend=etcd-v2": "--rdzv-backend",
     "--rdzv_conf=timeout=0": "--rdzv-conf",
     "--tee=3": "--tee",
-    "-r 3": "argument -r",
+    "-r 3": "arguments: -r",
     "--output-dir=/no/such": "--output-dir=/no/such",
     "--max-restarts=lots": "--max-restarts",
     "--join-timeout=0": "--join-timeout",
@@ -209,7 +209,7 @@ def test_variables_of_the_user_win(monkeypatch):
     ],
 )
 def test_interface_names_match_as_nccl_matches_them(setting, name, takes):
-    assert network.nccl_takes(setting, name) is takes
+    assert preflight.nccl_takes(setting, name) is takes
 
 
 def test_causes_have_unique_keys_and_all_codes():

@@ -8,7 +8,7 @@ import pytest
 
 from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import read_config
-from gpuworker.launch.coordinator import Coordinator
+from gpuworker.launch.coordinator import SPEED_S, Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
 from gpuworker.launch.root_cause import SUSPECT_S, Node
@@ -91,7 +91,7 @@ def test_a_rank_that_never_says_why_is_not_waited_for_without_end(run):
 
 
 def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
-    limit = run.coordinator.config.timeouts["progress-timeout"]
+    limit = run.coordinator.config.progress_timeout
     assert run.after(limit + 1).frames
     run.answer(RankReport(0, words="is at a.py:1", stack="s"), RankReport(1, words="is at a.py:1", stack="s"))
     assert "a.py:1" in run.after().stacks and not run.after(limit).verdict
@@ -100,6 +100,25 @@ def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
     ends.after()
     ends.answer(RankReport(0, words="is at a.py:1"), RankReport(1, words="is at a.py:2"))
     assert ends.after().verdict.cause == "no-progress" and "a.py:2" in ends.after().verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (((0, 0), (600, 600)), ["step=600", "steps_per_second=1.99"]),
+        (((0, 0), (300, 200)), ["step=300", "steps_per_second=0.8", "slow_ranks=1"]),
+        (((0, 0), (0, 0)), []),
+        (((500, 500), (0, 0)), []),  # the program has started again
+        (((0,), (100, 100)), []),  # a node that had not told
+    ],
+)
+def test_the_speed_is_logged_with_the_ranks_that_are_slow(run, capsys, steps, said):
+    for known in steps:
+        run.answer(*(RankReport(rank, steps=made) for rank, made in enumerate(known)))
+        run.after(SPEED_S + 1)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "[STEP]" in line]
+    assert len(lines) == bool(said) and all(words in lines[0] for words in said)
+    assert not said or ("slow_ranks" in lines[0]) == (len(said) == 3)
 
 
 def test_a_frozen_node_0_is_the_cause_although_the_others_left_it(run):

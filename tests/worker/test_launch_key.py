@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import CODEC, NodeInfo, Status
+from gpuworker.launch.protocol import ORDERS, NodeInfo, Status
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
@@ -39,7 +39,7 @@ def test_a_stranger_does_not_learn_the_runs_id(run) -> None:
     run.pod(0, 2)
     hello = encode(Status("guessed", NodeInfo(node=1, nnodes=2)))
     received = until(lambda: reply(run.port + 1, hello), "node 0 answers")
-    assert CODEC.decode(received).rejected and b"test" not in received
+    assert ORDERS.decode(received).rejected and b"test" not in received
     run.pod(1, 2)
     assert run.wait() == [0, 0], run.output
 

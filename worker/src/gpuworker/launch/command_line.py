@@ -8,38 +8,20 @@ from __future__ import annotations
 import argparse
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.option_types import integer, positive_int
+from gpuworker.runtime.option_types import natural, positive_int
 
-# Flag -> default in seconds and meaning.
+# Of each flag its default in seconds and its meaning.
 TIMEOUTS = {
-    "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
-    "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "collective-timeout": (1800, "for a collective, if the program sets none"),
-    "exit-timeout": (300, "for a rank's process to end after its main program"),
-    "progress-timeout": (900, "without output or CPU time of any rank; 0 is off"),
-    "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
+    "join_timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
+    "heartbeat_timeout": (60, "without a heartbeat, after which a node counts as lost"),
+    "collective_timeout": (1800, "for a collective, if the program sets none"),
+    "exit_timeout": (300, "for a rank's process to end after its main program"),
+    "progress_timeout": (900, "without output or CPU time of any rank; 0 is off"),
+    "grace_period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-# torchrun's flags that are refused, and their values that ask for nothing.
-REFUSED = (
-    "rdzv-backend", "log-dir", "redirects", "tee", "local-ranks-filter", "logs-specs",
-    "event-log-handler", "numa-binding", "signals-to-handle", "virtual-local-rank", "run-path",
-)  # fmt: skip
-HARMLESS = ("0", "none", "static", "c10d")
 REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
-
-
-def count(text: str) -> int:
-    if (number := integer(text)) >= 0:
-        return number
-    raise argparse.ArgumentTypeError(f"{text}: must not be negative")
-
-
-def harmless(text: str) -> str:
-    if text in HARMLESS:
-        return text
-    raise argparse.ArgumentTypeError(f"{text} is not supported. {REMEDY}")
 
 
 def join_timeout(text: str) -> int | None:
@@ -53,64 +35,61 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error is a Failure, so that it has a line and a termination message."""
 
     def error(self, message: str) -> None:
-        what, unknown, words = message.partition("unrecognized arguments: ")
-        if unknown:  # only the names: a value may be a secret of the program
-            names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
         raise Failure("usage", f"{message}; see ddp-launch --help")
 
 
 def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="ddp-launch",
-        usage="ddp-launch [FLAGS] [--] train.py ARGS… | -m MODULE ARGS… | --no-python PROGRAM ARGS…"
-        "\n       ddp-launch stacks      (of all ranks of the run in this pod)",
+        usage="ddp-launch [FLAGS] [--] train.py ARGS…\n"
+        "       ddp-launch [FLAGS] -m MODULE ARGS… | --no-python PROGRAM ARGS…\n"
+        "       ddp-launch stacks      (of all ranks of the run in this pod)",
         description="Run a program on every node, as torchrun, without hangs and with one verdict.",
         allow_abbrev=False,
     )
-    add = made.add_argument
 
-    def of_torchrun(name: str, meaning: str = argparse.SUPPRESS, **more: object) -> None:
-        add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
+    def flag(name: str, meaning: str = argparse.SUPPRESS, *more: str, **settings: object) -> None:
+        both = dict.fromkeys([f"--{name}", f"--{name.replace('-', '_')}"])  # as torchrun
+        made.add_argument(*more, *both, help=meaning, **settings)
 
     for name, (default, meaning) in TIMEOUTS.items():
-        kind = count if name == "progress-timeout" else positive_int
+        kind = natural if name == "progress_timeout" else positive_int
         # That of joining may be in --rdzv-conf, too.
-        add(f"--{name}", type=kind, default=None if name == "join-timeout" else default,
-            metavar="SECONDS", help=f"{meaning} ({default})")  # fmt: skip
-    of_torchrun("nnodes", "nodes (1)")
-    of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
-    of_torchrun("node-rank", "index of this node (0)")
-    of_torchrun("master-addr", "name or address of node 0 (this machine)")
-    of_torchrun("master-port", "port of node 0; the launchers use the next one")
-    of_torchrun("standalone", "one node, and ports that are free", action="store_true")
-    add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=count, default=0,
-        metavar="NUMBER", dest="max_restarts_in_place",
-        help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
-    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
+        flag(name.replace("_", "-"), f"{meaning} ({default})", type=kind, metavar="SECONDS",
+             default=None if name == "join_timeout" else default)  # fmt: skip
+    flag("nnodes", "nodes (1)")
+    flag("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
+    flag("node-rank", "index of this node (0)")
+    flag("master-addr", "name or address of node 0 (this machine)")
+    flag("master-port", "port of node 0; the launchers use the next one")
+    flag("standalone", "one node, and ports that are free", action="store_true")
+    flag("max-restarts", "starts of the program after a failure, in the same pods (0)",
+         "--max-restarts-in-place", type=natural, default=0, metavar="NUMBER")  # fmt: skip
+    flag("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
     for name in ("rdzv-endpoint", *WITHOUT_EFFECT):
-        of_torchrun(name)
-    of_torchrun("rdzv-conf", type=join_timeout)
-    for name in REFUSED:
-        of_torchrun(name, type=harmless)
-    add("-r", "-t", dest="redirects", type=harmless, help=argparse.SUPPRESS)
-    add("-m", "--module", action="store_true", help="the program is a module")
-    of_torchrun("no-python", "the program is not Python", action="store_true")
-    add("--interface", default="", help="network interface; empty: that of the route to node 0")
-    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records")
-    add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--node-test", choices=["off", "report", "gate"], default="off",
-        help="test this node; with gate the run starts only if all nodes pass (off)")  # fmt: skip
-    add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
-    add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
-    add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+        flag(name)
+    flag("rdzv-conf", type=join_timeout)
+    flag("rdzv-backend", choices=["static", "c10d"])
+    flag("module", "the program is a module", "-m", action="store_true")
+    flag("no-python", "the program is not Python", action="store_true")
+    flag("interface", "network interface; empty: that of the route to node 0", default="")
+    flag("output-dir", "folder for flight records", default="", metavar="FOLDER")
+    flag("progress-action", "at its time-out (warn)", choices=["end", "warn"], default="warn")
+    flag("node-test", "test this node; with gate the run starts only if all nodes pass (off)",
+         choices=["off", "report", "gate"], default="off")  # fmt: skip
+    flag("max-attempts", "restarts with --idle-after-exit (0)", type=natural, default=0)
+    flag("idle-after-exit", "keep the pod; FOLDER stores the attempts", metavar="FOLDER")
+    made.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
 
 
 def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None]:
     """The command line, or what is wrong with it and one that only reports this to other nodes."""
     try:
-        args = parser().parse_args(words)
+        args, unknown = parser().parse_known_args(words)
+        if unknown:  # only the names: a value may be a secret of the program
+            names = " ".join(word.partition("=")[0] for word in unknown)
+            raise Failure("usage", f"unrecognized arguments: {names}. {REMEDY}")
         while args.program and args.program[0] in ("--", "-m", "--module", "--no-python"):
             word = args.program.pop(0)  # the mode may also follow the --
             args.module |= word in ("-m", "--module")

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +43,30 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; pr
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """What a node runs and how long it waits. `timeouts`: flag -> seconds."""
+    """What a node runs and how long it waits, in seconds. A flag's value has the flag's name."""
 
     nnodes: int
     node_rank: int
     nproc_per_node: int
     master_addr: str
     master_port: int
-    run_id: str
-    attempt: int
-    interface: str
-    output_dir: str
-    gpus_per_node: int
-    debug: bool
     program: tuple[str, ...]  # the command of a rank
     role: str
-    progress_action: str
+    interface: str
+    output_dir: str
     node_test: str
     max_restarts_in_place: int
-    timeouts: dict[str, int]
+    progress_action: str
+    join_timeout: int
+    heartbeat_timeout: int
+    collective_timeout: int
+    exit_timeout: int
+    progress_timeout: int
+    grace_period: int
+    run_id: str
+    attempt: int
+    gpus_per_node: int
+    debug: bool
     problem: Failure | None  # what is wrong with the configuration of this node
     key: bytes = field(repr=False)  # signs the messages between the nodes
 
@@ -82,20 +87,20 @@ def read_config(
     Whatever else is wrong is its `problem`, which this node sends to node 0 so that the others do
     not wait.
     """
-    world = read_world(args, environ)
-    processes_of_node, world["nproc_per_node"] = world["nproc_per_node"], 1
+    names = [each.name for each in fields(LaunchConfig) if each.name in args]
+    found = {name: getattr(args, name) for name in names} | read_world(args, environ)
+    processes_of_node = found["nproc_per_node"]
+    found |= {"nproc_per_node": 1, "program": ()}
+    found["join_timeout"] = args.join_timeout or args.rdzv_conf or TIMEOUTS["join_timeout"][0]
     try:
         key = load_key()
     except KeyFileError as error:  # node 0 would not believe this node
         raise usage(str(error)) from None
-    timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
-    timeouts["join-timeout"] = args.join_timeout or args.rdzv_conf or TIMEOUTS["join-timeout"][0]
-    program = ()
     try:
-        world["nproc_per_node"] = number("NPROC_PER_NODE", processes_of_node)
+        found["nproc_per_node"] = number("NPROC_PER_NODE", processes_of_node)
         if args.output_dir and not Path(args.output_dir).is_dir():
             raise usage(f"--output-dir={args.output_dir}: no such folder")
-        program = command(args, environ)
+        found["program"] = command(args, environ)
     except Failure as wrong:
         problem = problem or wrong
     # Kubernetes counts a Job's failures and its ignored ones (preemption) apart; each was an
@@ -103,19 +108,11 @@ def read_config(
     attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
     gpu_count = environ.get("NUM_GPUS_PER_NODE", "")
     return LaunchConfig(
-        **world,
-        interface=args.interface,
-        output_dir=args.output_dir,
-        progress_action=args.progress_action,
-        node_test=args.node_test,
-        max_restarts_in_place=args.max_restarts_in_place,
+        **found,
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),
         gpus_per_node=int(gpu_count) if gpu_count.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
-        program=program,
-        role=args.role,
-        timeouts=timeouts,
         problem=problem,
         key=key,
     )
@@ -158,8 +155,8 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
         found[name] = processes(value) if value in PROCESSES else value
     if not found["NNODES"]:
         alone = {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1"}
-        for name, default in (alone | {"MASTER_PORT": str(free_ports())}).items():
-            found[name] = found[name] or default
+        alone["MASTER_PORT"] = str(free_ports())
+        found = {name: found[name] or default for name, default in alone.items()}
     for name in ("NNODES", "NODE_RANK", "MASTER_PORT"):
         found[name] = number(name, found[name])
     if not (address := found["MASTER_ADDR"]):

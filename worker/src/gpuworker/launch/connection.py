@@ -12,8 +12,8 @@ import time
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import BY_KEY, Failure
-from gpuworker.launch.network import classify_port_failure, look_up
-from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status
+from gpuworker.launch.preflight import classify_port_failure, look_up
+from gpuworker.launch.protocol import HEARTBEAT_S, ORDERS, PURPOSE, STATUS, Orders, Status
 from gpuworker.launch.root_cause import Node, bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.line_server import Strangers, listen
@@ -24,9 +24,7 @@ MAX_STRANGERS = 1024  # beside one per node: connections that have sent no statu
 # How long the verdict is served to pods that start a little later than the one whose fault ended
 # the run, and how long after the join deadline.
 LINGER_S, LATE_S = 4, 1
-LOOK_S = 0.1
 RETRY_S = 0.3
-LAST_MESSAGE_S = 1.0  # for another task to deliver it, when the connection has ended
 
 
 class Server:
@@ -34,11 +32,9 @@ class Server:
 
     def __init__(self, coordinator: Coordinator):
         self.coordinator, self.config = coordinator, coordinator.config
-        self.streams: dict[LineStream, int] = {}  # of nodes of this run -> their index
+        self.streams: set[LineStream] = set()  # of nodes of this run
         self.strangers = Strangers(self.config.nnodes + MAX_STRANGERS)
-        self.sent = b""
-        self.server: asyncio.Server | None = None
-        self.working: asyncio.Task | None = None
+        self.sent, self.sent_at = b"", 0.0
 
     async def start(self) -> None:
         """Listen. Raises port-in-use."""
@@ -48,7 +44,6 @@ class Server:
         except OSError as error:
             reason = f"port {port} is in use on node 0 ({error.strerror})"
             raise Failure("port-in-use", reason) from None
-        self.working = asyncio.create_task(self.work())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
@@ -57,23 +52,19 @@ class Server:
         self.strangers.add(writer)
         try:
             await asyncio.wait_for(stream.start(client=False), FIRST_TIMEOUT_S)
-            status = CODEC.decode(await asyncio.wait_for(stream.readline(), FIRST_TIMEOUT_S))
-            if not isinstance(status, Status):
+            status = STATUS.decode(await asyncio.wait_for(stream.readline(), FIRST_TIMEOUT_S))
+            if not status:
                 return
-            # Never this run's id, which without a key is all that a message needs.
-            joining, reason = Node(status, time.monotonic()), "belongs to another run"
-            if status.run_id == self.config.run_id:
-                self.strangers.discard(writer)
-                reader._limit = LINE_LIMIT  # StreamReader has no public way to change it
-                reason = coordinator.join(joining, time.monotonic())
-            if reason:
+            node = Node(status, time.monotonic())
+            if reason := coordinator.join(node, time.monotonic()):
                 stream.write(encode(Orders(rejected=reason)))
                 return
-            node, self.streams[stream] = joining, status.info.node
+            self.strangers.discard(writer)
+            reader._limit = LINE_LIMIT  # StreamReader has no public way to change it
+            self.streams.add(stream)
             stream.write(encode(coordinator.orders))
             while line := await stream.readline():
-                status = CODEC.decode(line)
-                if isinstance(status, Status):
+                if status := STATUS.decode(line):
                     coordinator.hear(node, status, time.monotonic())
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
@@ -83,32 +74,18 @@ class Server:
             if node:
                 coordinator.leave(node)
             if not coordinator.ended:
-                self.streams.pop(stream, None)
+                self.streams.discard(stream)
 
-    async def work(self) -> None:
-        """Let the coordinator decide, and send its orders when they have changed."""
-        coordinator, beat_at, looked_at = self.coordinator, 0.0, time.monotonic()
-        while not coordinator.ended:
-            await asyncio.sleep(LOOK_S)
-            now = time.monotonic()
-            if now - looked_at > 2 * HEARTBEAT_S:
-                coordinator.resume(now, now - looked_at)
-            looked_at = now
-            coordinator.decide(now)
-            if now > beat_at + HEARTBEAT_S:
-                beat_at = now
-                self.broadcast(b"\n")
-            self.send_orders()
-
-    def send_orders(self) -> None:
-        if (line := encode(self.coordinator.orders)) != self.sent:
-            self.sent = line
-            self.broadcast(line)
-
-    def broadcast(self, line: bytes) -> None:
-        for stream in self.streams:
-            if not stream.writer.is_closing():
-                stream.write(line)
+    def work(self, now: float) -> None:
+        """Called often: send the orders if they have changed, else now and then a sign of life."""
+        self.coordinator.decide(now)
+        line = encode(self.coordinator.orders)
+        changed = line != self.sent
+        if changed or now > self.sent_at + HEARTBEAT_S:
+            self.sent, self.sent_at = line, now
+            for stream in self.streams:
+                if not stream.writer.is_closing():
+                    stream.write(line if changed else b"\n")
 
     async def close(self, verdict: Failure | None) -> None:
         """Let every node read the verdict before this process ends, also those that only start."""
@@ -116,16 +93,13 @@ class Server:
         if verdict:
             coordinator.finish(verdict, now)
         if coordinator.ended:
-            self.send_orders()
+            self.work(now)
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
         while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
-            if len(set(self.streams.values())) >= self.config.nnodes:
+            if len(coordinator.joined) >= self.config.nnodes:
                 break
-            await asyncio.sleep(LOOK_S)
-        if self.server:
-            self.server.close()
-        if self.working:
-            self.working.cancel()
+            await asyncio.sleep(RETRY_S)
+        self.server.close()
         for stream in self.streams:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(stream.writer.drain(), 1)
@@ -135,10 +109,11 @@ class Server:
 class Participant:
     """Sends `status`, and keeps the newest `orders`."""
 
-    def __init__(self, config: LaunchConfig, status: Status, address: str):
-        self.config, self.status, self.address = config, status, address
+    def __init__(self, config: LaunchConfig, status: Status):
+        self.config, self.status = config, status
+        self.address = ""  # of node 0
         self.orders = Orders()
-        self.started_at, self.checked_at = 0.0, time.monotonic()
+        self.started_at = 0.0
         self.stream: LineStream | None = None
         self.heard_at = 0.0  # on the connection of now
         self.failure = ("connection-refused", "")  # of the last attempt to connect
@@ -155,7 +130,6 @@ class Participant:
             self.status.join_s = deadline - time.monotonic()
             await self.connect(max(1.0, min(5.0, self.status.join_s)))
             if self.started_at:
-                await asyncio.sleep(LAST_MESSAGE_S)
                 self.lose_node_0("node 0 closed the connection without a report")
             else:
                 self.heard_at = 0.0
@@ -168,7 +142,7 @@ class Participant:
         """Why the run has not started in time."""
         if self.status.info.problem:
             return self.status.info.problem
-        timeout_s = self.config.timeouts["join-timeout"]
+        timeout_s = self.config.join_timeout
         if self.heard_at:  # node 0 has this node's status, and decides nothing
             return Failure("node-missing", f"node 0 did not start the run within {timeout_s} s")
         cause, detail = self.failure
@@ -186,33 +160,25 @@ class Participant:
             await asyncio.wait_for(stream.start(client=True), timeout_s)
             stream.write(encode(self.status))
             line = await asyncio.wait_for(stream.readline(), timeout_s)
-        except (OSError, ValueError, asyncio.TimeoutError) as error:
-            # The other run may have ended since, and its answer says more.
-            if writer or self.failure[0] != "other-run":
-                self.failure = classify_port_failure(error, connected=writer is not None)
-            if writer:
-                writer.close()
-            return
-        try:
-            if not isinstance(reply := CODEC.decode(line), Orders):
+            if not (reply := ORDERS.decode(line)):
                 self.failure = classify_port_failure(line)
             elif reply.rejected:
                 self.failure = ("other-run", f" ({reply.rejected})")
             else:
-                await self.follow(stream, reply)
+                self.stream = stream
+            while self.stream and line:
+                self.heard_at = time.monotonic()
+                if orders := ORDERS.decode(line):  # else a sign of life
+                    self.take(orders)
+                line = await stream.readline()
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
+            # The other run may have ended since, and its answer says more.
+            if writer or self.failure[0] != "other-run":
+                self.failure = classify_port_failure(error, connected=writer is not None)
         finally:
             self.stream = None
-            writer.close()
-
-    async def follow(self, stream: LineStream, first: Orders) -> None:
-        """Take orders until the connection ends."""
-        self.stream, self.heard_at = stream, time.monotonic()
-        self.take(first)
-        with contextlib.suppress(OSError, ValueError):
-            while line := await stream.readline():
-                self.heard_at = time.monotonic()
-                if isinstance(orders := CODEC.decode(line), Orders):
-                    self.take(orders)
+            if writer:
+                writer.close()
 
     def take(self, orders: Orders) -> None:
         if not self.ended:
@@ -227,10 +193,7 @@ class Participant:
 
     def check(self, now: float, deadline: float) -> None:
         """Called often: end the run if it has not started in time, or if node 0 is silent."""
-        if now > self.checked_at + 2 * HEARTBEAT_S:
-            # This process was frozen: what node 0 sent, perhaps the verdict, is not yet read.
-            self.heard_at = self.heard_at and now
-        self.checked_at, timeout_s = now, self.config.timeouts["heartbeat-timeout"]
+        timeout_s = self.config.heartbeat_timeout
         if not self.started_at and now > deadline:
             self.take(Orders(verdict=self.not_joined()))
         elif self.started_at and now > self.heard_at + timeout_s:

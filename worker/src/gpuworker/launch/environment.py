@@ -73,6 +73,6 @@ def of_rank(
     hook = {
         "PYTHONPATH": ":".join([f"{folder}/hook", *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,
-        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": config.timeouts["collective-timeout"],
+        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": config.collective_timeout,
     }
     return defaults | inherited | {name: str(value) for name, value in (torchrun | hook).items()}

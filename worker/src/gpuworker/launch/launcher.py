@@ -12,7 +12,6 @@ failure_causes.py has the table of causes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
 import sys
@@ -39,10 +38,10 @@ async def launch(config: LaunchConfig, started_at: float, out: output.Output) ->
     """Run one launch. Returns the exit code, after the verdict was logged."""
     launcher = NodeLauncher(config, started_at, out)
     running, stopped = asyncio.create_task(launcher.run()), launcher.stopped_early
-    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    ended, _ = await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     running.cancel()  # not awaited: asyncio.wait_for can swallow it
     try:
-        verdict = running.result() if running.done() else stopped.result()
+        verdict = ended.pop().result()
     except Failure as failure:
         verdict = failure
     except Exception as error:
@@ -75,8 +74,6 @@ def main() -> None:
         if args.idle_after_exit:
             folder = Path(args.idle_after_exit)
             os.environ["ATTEMPT"] = statefulset.begin(folder, args.max_attempts)
-        if as_torchrun:
-            os.environ["RUN_ID"] = next_run(os.environ.get("RUN_ID", "run"))
         config = read_config(args, dict(os.environ), problem)
         # Not asyncio.run, which waits for every task: tasks that still wait end with the process.
         loop = asyncio.new_event_loop()
@@ -85,27 +82,10 @@ def main() -> None:
         if not isinstance(error, Failure):
             error = Failure("launcher-failed", f"{type(error).__name__}: {error}")
         code = report(0, error, time.monotonic() - started_at)
-    out.close()
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     if args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)
+    out.close()
     os._exit(code)  # a look-up of a name that still hangs in its thread must not delay the exit
-
-
-def next_run(run_id: str) -> str:
-    """One id for each torchrun of a script, the same on all nodes: a count in this container.
-
-    A node that has begun the next one must not meet a node that still ends the one before.
-    """
-    born = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
-    name = f"ddp-launch-{os.getuid()}-{born}-{run_id}-{os.environ.get('NODE_RANK', 0)}"
-    file = Path(tempfile.gettempdir(), name.replace("/", "_"))
-    count = 0
-    with contextlib.suppress(OSError, ValueError):
-        count = int(file.read_text())
-    with contextlib.suppress(OSError):
-        file.write_text(str(count + 1))
-    return f"{run_id}.{count}" if count else run_id
 
 
 def stacks() -> int:
@@ -132,13 +112,11 @@ def report(world: int, verdict: Failure | None, seconds: float) -> int:
     if verdict is None:
         log(Tag.DONE, world=world, seconds=seconds)
         return int(ExitCode.DONE)
-    tag = Tag.DONE if verdict.cause == "saved" else Tag.FATAL
-    remedy = verdict.row.remedy
-    facts = {"exit_code": verdict.code, "cause": verdict.cause, "reason": verdict.reason}
-    log(tag, **facts, remedy=remedy, seconds=seconds)
-    words = f"exit code {verdict.code} ({verdict.cause}): {verdict.reason}. {remedy}"
-    write_termination_message(words)
-    return verdict.code
+    code, cause, reason, remedy = verdict.code, verdict.cause, verdict.reason, verdict.row.remedy
+    tag = Tag.DONE if cause == "saved" else Tag.FATAL
+    log(tag, exit_code=code, cause=cause, reason=reason, remedy=remedy, seconds=seconds)
+    write_termination_message(f"exit code {code} ({cause}): {reason}. {remedy}")
+    return code
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ kernel's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
 import signal
 import tempfile
@@ -21,7 +19,7 @@ from gpuworker.launch import environment, python_hook, stacks
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import Output, RankOutput
-from gpuworker.launch.protocol import NodeState, Orders, RankReport
+from gpuworker.launch.protocol import STACKS_CHARS, NodeState, Orders, RankReport
 from gpuworker.launch.rank import GOOD_CODES, Rank, start
 from gpuworker.launch.rank_failure import (
     describe_errors,
@@ -31,17 +29,16 @@ from gpuworker.launch.rank_failure import (
 )
 from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
 ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
 STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
 BUSY_S = 0.05  # of CPU time since the last look, a second ago, from which on a rank is at work
+HOOKS_S = 30.0  # after which a rank that cannot answer is named
 KILLED_S = 2.0  # from SIGKILL to the end of a process
 # Of a process that a signal stopped, and of a shell whose program it stopped.
 STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
-STACKS_CHARS = LINE_LIMIT // 8  # of all ranks of this node, in one message
 
 
 class LocalRanks:
@@ -56,7 +53,7 @@ class LocalRanks:
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
-        self.busy_at = 0.0
+        self.progress_at = 0.0  # the last output or CPU time of any rank
         self.stepped = False
 
     # -- start and end
@@ -64,7 +61,7 @@ class LocalRanks:
     def start(self, orders: Orders, address: str, interface: str) -> None:
         """Start all ranks. Raises OSError."""
         config, self.started_at = self.config, time.monotonic()
-        self.busy_at = self.started_at
+        self.progress_at = self.started_at
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
@@ -77,13 +74,11 @@ class LocalRanks:
                 config, orders, local, address, interface, str(self.folder)
             )
             process, number = start(config.program, variables), int(variables["RANK"])
-            output = RankOutput(self.output)
-            output.follow(1, process.stdout)
-            output.follow(2, process.stderr)
+            output = RankOutput(self.output, process.stdout, process.stderr)
             self.ranks.append(Rank(number, box, process, output, addresses))
 
-    async def end(self, reason: str, stopped: bool = False) -> None:
-        """End the ranks: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
+    async def end(self, reason: str) -> None:
+        """End the ranks: SIGTERM, then SIGKILL after a time; in a stop, once its grace is over.
 
         A rank that handles an exception gets no signal: its traceback would be lost. One that waits
         for others, in a world that has ended, gets little time unless it still writes something.
@@ -98,8 +93,8 @@ class LocalRanks:
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
             self.kill(stuck, "it waits in a collective of a world that has ended")
-        grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
-        await self.wait_until(begin + grace_s)
+        grace_s = min(TERMINATE_S, self.config.grace_period)
+        await self.wait_until(begin + (0 if self.stop_deadline else grace_s))
         self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
 
@@ -124,6 +119,11 @@ class LocalRanks:
                 self.stepped = True
                 seconds = now - self.started_at
                 log(Tag.STEP, rank=rank.number, first_step="done", seconds=seconds)
+            warns = now > self.started_at + HOOKS_S and not rank.warned
+            if warns and rank.code is None and not rank.owner:
+                rank.warned = True  # its program starts no Python that can answer
+                why = "has no hook: no time-outs, places and steps of this rank"
+                log(Tag.DDP, phase="hook", rank=rank.number, warning=why)
 
     def running(self) -> list[Rank]:
         """Ranks that can still end by themselves; a stopped one cannot."""
@@ -140,24 +140,24 @@ class LocalRanks:
             return NodeState.SAVED
         return NodeState.STOPPED if self.stop_deadline else None
 
-    def progress_at(self) -> float:
-        """When any rank last had output or CPU time.
+    def progress_age(self) -> float:
+        """Seconds since the last progress; to be asked once a second.
 
-        Now, while a rank has left its main program: that wait has a time-out of its own.
+        0 while a rank has left its main program: that wait has a time-out of its own.
         """
         now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in self.ranks])
         grown = [new - old for old, new in zip(self.cpu, used, strict=False)]
         ending = any(rank.left_at and rank.code is None for rank in self.ranks)
-        if ending or max(grown, default=0) > BUSY_S:
-            self.busy_at = now
-        self.cpu = used
-        return max([self.busy_at, *(rank.output.activity_at for rank in self.ranks)])
+        times = [rank.output.activity_at for rank in self.ranks]
+        times.append(now if ending or max(grown, default=0) > BUSY_S else self.progress_at)
+        self.cpu, self.progress_at = used, max(times)
+        return now - self.progress_at
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
-        found, left_s = [], self.config.timeouts["exit-timeout"]
+        found, left_s = [], self.config.exit_timeout
         for rank in self.ranks:
-            if rank.failed:
+            if rank.failed and not (self.stop_deadline and rank.failure.asked):
                 found.append(rank.failure)
             elif rank.left_at and rank.code is None and time.monotonic() > rank.left_at + left_s:
                 detail = f"it {rank.report().words}, for {left_s} s"
@@ -168,7 +168,7 @@ class LocalRanks:
         """How a rank has failed, from its exception, its wait status and facts of this node."""
         oom, program = processes.oom_kills() > self.oom_kills, self.config.program
         asked = rank.code in STOP_CODES or bool(self.stop_deadline and not rank.errors)
-        number = signal_of(rank.code, program) if rank.code is not None else 0
+        number = signal_of(rank.code or 0, program)
         by_signal = f"ended by {stacks.signal_name(number)}" if number else ""
         if rank.errors:
             cause = of_exception(rank.errors, rank.addresses, machine.full_volumes(), oom)
@@ -194,9 +194,7 @@ class LocalRanks:
         end = time.monotonic() + ANSWER_S
         for rank in self.ranks:
             rank.ask()
-        while time.monotonic() < end:
-            if all([rank.has_answered() for rank in self.ranks]):
-                break
+        while not all([r.has_answered() for r in self.ranks]) and time.monotonic() < end:
             await asyncio.sleep(0.05)
             self.look()
         stack_chars = STACKS_CHARS // len(self.ranks) if frames and self.ranks else 0
@@ -210,20 +208,9 @@ class LocalRanks:
                 processes.kill(processes.behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
     def kill(self, ranks: list[Rank], reason: str) -> None:
-        """Send SIGKILL to those that still run, and log why."""
-        killed = [rank for rank in ranks if rank.code is None]
-        if killed:
-            numbers = ",".join(str(rank.number) for rank in killed)
-            log(Tag.DDP, phase="kill", ranks=numbers, reason=reason)
-        for rank in killed:
-            rank.killed = True
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(rank.pid, signal.SIGKILL)
-
-    def warn_of_missing_hooks(self) -> None:
-        """Log, once, each rank that will not answer: its program starts no Python that can."""
-        for rank in self.ranks:
-            if rank.code is None and not rank.warned and not rank.owner:
-                rank.warned = True
-                why = "has no hook: no time-outs, places and steps of this rank"
-                log(Tag.DDP, phase="hook", rank=rank.number, warning=why)
+        """Send SIGKILL to those that still run, with their processes, and log why."""
+        for rank in ranks:
+            if rank.code is None:
+                rank.killed = True
+                log(Tag.DDP, phase="kill", rank=rank.number, reason=reason)
+                processes.kill([-rank.pid], signal.SIGKILL)

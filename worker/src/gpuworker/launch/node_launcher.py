@@ -10,24 +10,25 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
-from gpuworker.launch import network, node_info, node_test
+from gpuworker.launch import node_test, preflight
+from gpuworker.launch.command_line import TIMEOUTS
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.plain_files import replace_plain
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
 
 LOOK_S = 0.05
-HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 6
 FAILURES_TOLD = 64
@@ -40,18 +41,17 @@ class NodeLauncher:
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
         self.config, self.output = config, output
-        self.info = node_info.describe_self(config.node_rank)
-        self.name = node_info.format_node(self.info)
-        self.join_deadline = started_at + config.timeouts["join-timeout"]
+        pod = os.environ.get("POD_NAME") or os.uname().nodename
+        info = NodeInfo(config.node_rank, pod, os.environ.get("NODE_NAME", ""))
+        self.name, self.status = info.name, Status(config.run_id, info)
+        self.participant = Participant(config, self.status)
+        self.join_deadline = started_at + config.join_timeout
         self.server: Server | None = None
-        self.participant: Participant | None = None
         self.ranks: LocalRanks | None = None
         self.ending = False
-        self.stop_signal = ""
         self.phase_at = started_at
-        self.looked_at = self.told_at = self.progress_at = 0.0
         self.shown = ""  # stacks
-        self.tasks: dict[str, asyncio.Task] = {}
+        self.tasks: dict[Callable, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
 
     def log_phase(self, name: str, **facts: object) -> None:
@@ -68,18 +68,18 @@ class NodeLauncher:
             name = signal.Signals(number).name
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, name)
         adopt_orphans()
-        timeouts = {f"{name.replace('-', '_')}_s": s for name, s in config.timeouts.items()}
+        timeouts = {f"{name}_s": getattr(config, name) for name in TIMEOUTS}
         master = f"{config.master_addr}:{config.master_port}"
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node, master=master,
             run_id=config.run_id, attempt=config.attempt, **timeouts)  # fmt: skip
         if config.node_rank == 0:
-            self.server = Server(Coordinator(config, self.join_deadline))
-            await self.server.start()
-        address = await network.resolve(config, self.join_deadline)
+            server = Server(Coordinator(config, self.join_deadline))
+            await server.start()
+            self.server = server
+        address = self.participant.address = await preflight.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
-        await self.prepare(address)
-        self.participant = Participant(config, Status(config.run_id, self.info), address)
-        self.do("connection", self.participant.stay_connected(self.join_deadline))
+        await self.prepare()
+        self.do(self.participant.stay_connected, self.join_deadline)
         await self.follow_orders()
         return self.participant.orders.verdict
 
@@ -89,17 +89,17 @@ class NodeLauncher:
             return Failure(error.cause, f"{self.name}: {error.reason}")
         return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
 
-    async def prepare(self, address: str) -> None:
-        """Check this node, and make the folder of its ranks. `address`: node 0's."""
-        config, info = self.config, self.info
+    async def prepare(self) -> None:
+        """Check this node, and make the folder of its ranks."""
+        config, info = self.config, self.status.info
         try:
             if config.problem:
                 raise config.problem
-            interface, own_address = network.choose_interface(config, address)
+            interface, own_address = preflight.choose_interface(config, self.participant.address)
             self.log_phase("interface", interface=interface, address=own_address)
             # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-            await asyncio.to_thread(node_info.complete, info, config, interface)
-            if config.node_test != "off" and not self.participant:  # no restart in place
+            await asyncio.to_thread(preflight.complete, info, config, interface)
+            if config.node_test != "off" and not self.ranks:  # no restart in place
                 await asyncio.to_thread(node_test.run, config.node_test)
             self.ranks = LocalRanks(config, self.output)
         except Exception as error:  # it goes to node 0, so that no other node waits for this one
@@ -107,145 +107,130 @@ class NodeLauncher:
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
-        participant, status, told = self.participant, self.participant.status, None
+        participant, status, told = self.participant, self.status, None
+        looked_at, beat_at = time.monotonic(), 0.0
         while not participant.ended:
             orders, now = participant.orders, time.monotonic()
+            frozen_s, looked_at = now - looked_at, now
+            if frozen_s > 2 * HEARTBEAT_S:  # what others sent, perhaps the verdict, is not yet read
+                participant.heard_at = participant.heard_at and now
+                if self.server:
+                    self.server.coordinator.resume(now, frozen_s)
             participant.check(now, self.join_deadline + 1)
-            if orders.restarts > status.restarts:
-                if "restart" not in self.tasks:
-                    self.do("restart", self.start_again(orders))
-            elif (
-                status.state is NodeState.JOINED
-                and orders.go
-                and not (orders.stop or status.failures)
-            ):
-                if not orders.restarts:
-                    self.log_phase("master ready, preflight", nodes=self.config.nnodes)
-                self.start(orders)
+            if self.server:
+                self.server.work(now)
             if orders.stop:
                 self.stop(orders.stop)
-            if orders.question > status.answered and "answer" not in self.tasks:
-                self.do("answer", self.answer(orders))
+            if orders.restarts > status.restarts:
+                self.do(self.start_again, orders)
+            elif orders.go and status.state is NodeState.JOINED and not status.failures:
+                self.start(orders)
+            if orders.question > status.answered:
+                self.do(self.answer, orders)
             if orders.stacks != self.shown:
                 self.show(orders.stacks)
-            self.look_around(now)
+            if now > beat_at + HEARTBEAT_S:
+                beat_at, told = now, None
+                self.look_around()
             self.refresh()
-            if status != told or now > self.told_at + HEARTBEAT_S:
+            if status != told:
                 told = replace(status)
-                self.tell()
+                participant.send(told)
             await asyncio.sleep(LOOK_S)
 
     def start(self, orders: Orders) -> None:
         """Start the ranks, with the address where the coordinator was reached."""
-        participant, config, status = self.participant, self.config, self.participant.status
+        config, status = self.config, self.status
+        if not orders.restarts:
+            self.log_phase("master ready, preflight", nodes=config.nnodes)
         try:
-            self.ranks.start(orders, participant.address, status.info.interface)
+            self.ranks.start(orders, self.participant.address, status.info.interface)
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             status.failures = [Failure("program-failed", reason)]
             return
-        self.progress_at = time.monotonic()
-        status.state = NodeState.RUNNING
+        status.state, status.progress_age = NodeState.RUNNING, 0.0
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
     def refresh(self) -> None:
         """Bring this node's status up to date."""
-        status, ranks = self.participant.status, self.ranks
+        status, ranks = self.status, self.ranks
         if status.state is not NodeState.RUNNING:
             return
         ranks.look()
-        long = time.monotonic() > ranks.started_at + LONG_RUN_S
         status.state = ranks.final_state() or status.state
-        status.progressed = ranks.stepped or long
-        found = [each for each in ranks.failures() if not (self.stopping and each.asked)]
+        status.progressed = ranks.stepped or time.monotonic() > ranks.started_at + LONG_RUN_S
         # What only follows from another failure comes last, if there is no room for all.
-        status.failures = sorted(found, key=lambda each: each.row.secondary)[:FAILURES_TOLD]
+        found = sorted(ranks.failures(), key=lambda each: each.row.secondary)
+        status.failures = found[:FAILURES_TOLD]
 
-    def tell(self, **more: object) -> None:
-        """Send this node's status."""
-        status, self.told_at = self.participant.status, time.monotonic()
-        age = self.told_at - self.progress_at if status.state is NodeState.RUNNING else 0.0
-        self.participant.send(replace(status, progress_age=age, **more))
-
-    def look_around(self, now: float) -> None:
+    def look_around(self) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
-        ranks, status = self.ranks, self.participant.status
-        if status.state is not NodeState.RUNNING or now < self.looked_at + 1:
+        ranks, status = self.ranks, self.status
+        if status.state is not NodeState.RUNNING:
             return
-        self.looked_at = now
         reap(rank.pid for rank in ranks.ranks)
-        self.progress_at = ranks.progress_at()
+        status.progress_age = ranks.progress_age()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
-        if now > ranks.started_at + HOOKS_S:
-            ranks.warn_of_missing_hooks()
 
     async def start_again(self, orders: Orders) -> None:
         """End the program, and check this node."""
-        status, number = self.participant.status, orders.restarts
+        status, number = self.status, orders.restarts
         log(Tag.DDP, phase="restart in place", number=number, reason=orders.restart_reason)
         status.state = NodeState.JOINED
         await self.ranks.end("the program starts again")
-        if not self.stopping:
+        if not (status.stop or self.participant.orders.stop):
             await end_children()  # they may hold ports and GPUs
             self.ranks.close()
-            await self.prepare(self.participant.address)
+            await self.prepare()
         status.restarts, status.failures = number, []
 
     # -- signals and orders
 
-    @property
-    def stopping(self) -> str:
-        return self.stop_signal or self.participant.orders.stop
-
-    def do(self, name: str, work: Coroutine) -> None:
-        self.tasks[name] = task = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self.tasks.pop(name, None))
+    def do(self, work: Callable[..., Coroutine], *arguments: object) -> None:
+        """Begin something, unless it is still being done."""
+        if work not in self.tasks:
+            self.tasks[work] = task = asyncio.create_task(work(*arguments))
+            task.add_done_callback(lambda _: self.tasks.pop(work))
 
     def on_signal(self, name: str) -> None:
         """SIGTERM ends the run, because it ends this pod. Before the ranks run, only this pod."""
-        if self.stop_signal or self.ending:
+        if self.ending or self.stopped_early.done():
             return
-        if not self.participant or not self.participant.started_at:
-            self.stop_signal = name
+        if not self.participant.started_at:
             reason = f"{self.name} got {name} before the ranks were started"
             self.stopped_early.set_result(Failure("stopped", reason))
         elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
-            self.stop_signal = self.participant.status.stop = name
+            self.status.stop = name
 
     def stop(self, reason: str) -> None:
         """Ask the program to end, on all nodes, including the one that got the signal."""
-        ranks, status = self.ranks, self.participant.status
-        grace_s = self.config.timeouts["grace-period"]
-        if status.state is NodeState.JOINED and "restart" not in self.tasks:
+        ranks, status = self.ranks, self.status
+        if status.state is NodeState.JOINED and self.start_again not in self.tasks:
             status.state = NodeState.STOPPED
-        if ranks.stop_deadline:
-            return
-        if not self.stop_signal:
+        if not ranks.stop_deadline:
             log(Tag.DDP, phase="stop", reason=reason)
-        ranks.stop_deadline = time.monotonic() + grace_s
-        ranks.terminate(ranks.ranks)
-        over = f"the grace period of {grace_s} s is over"
-        asyncio.get_running_loop().call_later(grace_s, ranks.kill, ranks.ranks, over)
+            grace_s, loop = self.config.grace_period, asyncio.get_running_loop()
+            ranks.stop_deadline = time.monotonic() + grace_s
+            ranks.terminate(ranks.ranks)
+            loop.call_later(grace_s, ranks.kill, ranks.ranks, "the grace period is over")
 
     async def answer(self, orders: Orders) -> None:
-        status = self.participant.status
-        reports = await self.ranks.ask(orders.frames) if self.ranks else []
-        status.answered = orders.question
+        reports = await self.ranks.ask(orders.frames)
+        self.status.answered = orders.question
         self.refresh()
-        self.tell(reports=reports)
+        self.participant.send(replace(self.status, reports=reports))
 
     def show(self, stacks: str) -> None:
         """The stacks of all ranks, to who wants them in this pod."""
         self.shown = stacks
-        if stacks and self.participant.status.wants_stacks:
-            self.participant.status.wants_stacks = False
-            partial = self.ranks.folder / f"{SHOWN}.partial"
+        if stacks and self.status.wants_stacks:
+            self.status.wants_stacks = False
             with contextlib.suppress(OSError):
-                partial.write_text(stacks, errors="replace")
-                partial.rename(self.ranks.folder / SHOWN)
+                replace_plain(self.ranks.folder / SHOWN, stacks.encode(errors="replace"))
 
     async def close(self, verdict: Failure | None) -> None:
         """Send the verdict to the other nodes, end the ranks, and what they have left behind."""
@@ -253,9 +238,7 @@ class NodeLauncher:
         if self.server:
             await self.server.close(None if self.stopped_early.done() else verdict)
         if self.ranks:  # a stop has had its grace period
-            reason = f"the run has ended: {verdict.cause if verdict else 'done'}"
-            stopped = bool(self.stop_signal or self.ranks.stop_deadline)
-            await self.ranks.end(reason, stopped=stopped)
+            await self.ranks.end(f"the run has ended: {verdict.cause if verdict else 'done'}")
         # After a failure they end: workers of a killed rank may hold a GPU of this machine.
         await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
         if verdict and verdict.cause != "saved":

@@ -58,22 +58,20 @@ class Output(io.TextIOBase):
 
 
 class RankOutput:
-    """Output of a rank, which threads copy."""
+    """Output of a rank. `pipes`: what threads copy to the descriptors 1 and 2."""
 
-    def __init__(self, output: Output):
+    def __init__(self, output: Output, *pipes: io.RawIOBase):
         self.output = output
         self.tail = b""
         self.activity_at = time.monotonic()
-        self.threads: list[threading.Thread] = []
+        copies = enumerate(pipes, 1)
+        self.threads = [threading.Thread(target=self._copy, args=c, daemon=True) for c in copies]
+        for thread in self.threads:
+            thread.start()
 
     @property
     def open(self) -> bool:
         return any(thread.is_alive() for thread in self.threads)
-
-    def follow(self, target: int, pipe: io.RawIOBase) -> None:
-        """Copy from a pipe to a descriptor, from now on."""
-        self.threads.append(threading.Thread(target=self._copy, args=(target, pipe), daemon=True))
-        self.threads[-1].start()
 
     def _copy(self, target: int, pipe: io.RawIOBase) -> None:
         """Until its end: whole lines, and the rest when nothing follows for a moment."""
@@ -99,5 +97,5 @@ class RankOutput:
 
     def lines(self) -> list[str]:
         """The lines of its last output that are not empty."""
-        found = self.tail.decode(errors="replace").splitlines()
-        return [line.strip() for line in found if line.strip()]
+        found = map(str.strip, self.tail.decode(errors="replace").splitlines())
+        return [line for line in found if line]

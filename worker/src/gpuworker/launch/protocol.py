@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass, field
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.json_lines import Codec
+from gpuworker.runtime.json_lines import LINE_LIMIT, Codec
 
 PURPOSE = "ddp-launch"  # of signed lines
 HEARTBEAT_S = 1.0
+STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, or of those of a node, in one message
 NAMED = 8
 
 
@@ -52,6 +53,11 @@ class NodeInfo:
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
     problem: Failure | None = None  # why this node cannot take part
+
+    @property
+    def name(self) -> str:
+        """As in every message: `node 1 (pod run-1 on n1)`."""
+        return f"node {self.node} (pod {self.pod}{f' on {self.host}' if self.host else ''})"
 
 
 @dataclass
@@ -134,4 +140,4 @@ class Orders:
     rejected: str = ""
 
 
-CODEC = Codec((Status, Orders))
+STATUS, ORDERS = Codec((Status,)), Codec((Orders,))

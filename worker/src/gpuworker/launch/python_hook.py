@@ -24,7 +24,7 @@ FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
-OWN, RANK = sys.modules[__name__], None  # this module; the rank, in a process that may be one
+OWN = sys.modules[__name__]
 
 
 def loaded(name):
@@ -36,9 +36,8 @@ def loaded(name):
 
 def describe(error, with_text=True):
     """Facts of an exception and of those behind it, the outermost first. Never fails."""
-    found, seen, how = [], set(), ""
-    while isinstance(error, BaseException) and id(error) not in seen and len(found) < CHAIN:
-        seen.add(id(error))
+    found, how = [], ""
+    while isinstance(error, BaseException) and len(found) < CHAIN:  # it may be a ring
         found.append({"how": how, **facts(error, with_text)})
         inner = getattr(error, "exceptions", None)
         inner = inner[0] if isinstance(inner, tuple | list) and inner else None
@@ -52,34 +51,33 @@ def describe(error, with_text=True):
 
 
 def facts(error, with_text):
-    kind = type(error)
     try:
         lines = str(error).splitlines() if with_text else []
         lines = [line for line in lines if any(map(str.isalnum, line))]  # and not only a ruler
     except BaseException:  # code of the program: it may even raise SystemExit
         lines = ["<str() of the exception failed>"]
+    ends = [line.strip()[:TEXT] for line in lines[:1] + lines[1:][-1:]]
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
     return {
-        "kinds": [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__][:CHAIN],
-        "first": lines[0].strip()[:TEXT] if lines else "",
-        "last": lines[-1].strip()[:TEXT] if lines else "",
+        "kinds": [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__][:CHAIN],
+        "text": " … ".join(ends),
         "errno": number if type(number) is int else None,
         "file": file[:TEXT] if isinstance(file, str) else "",
-        "frames": stack(list(lines_of(error.__traceback__, "tb_next"))[::-1]),
+        "frames": stack(error.__traceback__),
     }
 
 
-def lines_of(each, following):
-    """Frames with their lines, of a frame and its callers, or of a traceback."""
+def stack(each):
+    """[file, line, function] of a traceback, or of a frame and its callers; the innermost first.
+
+    The outermost is always there.
+    """
+    found, raised = [], hasattr(each, "tb_frame")
     while each is not None:
-        line = each.tb_lineno if hasattr(each, "tb_frame") else each.f_lineno
-        yield getattr(each, "tb_frame", each), line
-        each = getattr(each, following)
-
-
-def stack(frames):
-    """[file, line, function], the innermost first; the outermost is always there."""
-    found = [[each.f_code.co_filename, line, each.f_code.co_name] for each, line in frames]
+        frame, line = (each.tb_frame, each.tb_lineno) if raised else (each, each.f_lineno)
+        found.append([frame.f_code.co_filename, line, frame.f_code.co_name])
+        each = each.tb_next if raised else each.f_back
+    found = found[::-1] if raised else found
     return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
 
 
@@ -101,9 +99,9 @@ class Rank:
         try:
             with open(path) as file:
                 holder = int(file.read())
-            with open(f"/proc/{holder}/stat") as file:
-                if holder != self.pid and file.read().rpartition(")")[2].split()[0] not in "ZX":
-                    return False
+            if holder != self.pid:
+                os.kill(holder, 0)  # an error if it has ended
+                return False
         except (OSError, ValueError):
             pass  # none yet, or one that has ended
         self.write("pid", str(self.pid))
@@ -174,12 +172,12 @@ class Rank:
                 "name": getattr(known, "name", ""),
                 "main": ident == self.main,
                 "daemon": getattr(known, "daemon", True),
-                "stack": stack(lines_of(frame, "f_back")),
+                "stack": stack(frame),
                 "error": describe(error),
             })  # fmt: skip
         groups, last = self.collectives()
         program = getattr(sys.modules.get("__main__"), "__file__", "") or ""
-        self.write(f"answer.{self.pid}", repr({
+        self.write(f"answer.{self.pid}", ascii({
             "asked": asked, "owner": self.owner, "threads": threads, "groups": groups, "last": last,
             "steps": self.steps, "program": program,
         }))  # fmt: skip
@@ -194,20 +192,19 @@ class Rank:
                 groups[name] = group._get_sequence_number_for_group()
             except Exception:
                 continue  # a private interface; a group that is being destroyed
-        if groups:
-            dump = getattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace_json", None)
-            try:
-                entries = sys.modules["json"].loads(dump()).get("entries", [])
-            except Exception:
-                entries = []  # an older torch, or one without the recorder
-            for entry in entries:
-                if not entry.get("is_p2p"):
-                    last[str(entry["process_group"][0])] = {
-                        "number": entry["collective_seq_id"],
-                        "op": entry["profiling_name"].rpartition(":")[2],
-                        "sizes": str(entry.get("input_sizes")),
-                        "types": str(entry.get("input_dtypes")),
-                    }
+        try:
+            dump = sys.modules["torch"]._C._distributed_c10d._dump_fr_trace_json
+            entries = sys.modules["json"].loads(dump())["entries"] if groups else []
+        except Exception:
+            entries = []  # an older torch, or one without the recorder
+        for entry in entries:
+            if not entry.get("is_p2p"):
+                last[str(entry["process_group"][0])] = {
+                    "number": entry["collective_seq_id"],
+                    "op": entry["profiling_name"].rpartition(":")[2],
+                    "sizes": str(entry.get("input_sizes")),
+                    "types": str(entry.get("input_dtypes")),
+                }
         return groups, last
 
     def adopt(self):
@@ -243,23 +240,18 @@ class Rank:
                     setattr(module, name, timeout)
 
     def on_event(self, event, arguments):
-        if event == "import" and not self.adopted:
-            self.adopt()
-        elif event == "sys.excepthook" and (self.owner or self.adopted):
-            # The text comes from code of the program, which may block.
-            self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
-            self.write(f"error.{self.pid}", repr(describe(arguments[2])))
-            self.answer(None)  # without a question, which might come too late
-
-
-def on_event(event, arguments):
-    try:
-        if event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
-            del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
-        elif RANK:
-            RANK.on_event(event, arguments)
-    except BaseException:  # whatever it is, the program goes on
-        pass
+        try:
+            if event == "import" and not self.adopted:
+                self.adopt()
+            elif event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
+                del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
+            elif event == "sys.excepthook" and (self.owner or self.adopted):
+                # The text comes from code of the program, which may block.
+                self.write(f"error.{self.pid}", ascii(describe(arguments[2], with_text=False)))
+                self.write(f"error.{self.pid}", ascii(describe(arguments[2])))
+                self.answer(None)  # without a question, which might come too late
+        except BaseException:  # whatever it is, the program goes on
+            pass
 
 
 def hand_on():
@@ -279,8 +271,7 @@ def hand_on():
 if __name__ == "sitecustomize":
     try:
         if FOLDER:
-            RANK = Rank()
-            sys.addaudithook(on_event)
+            sys.addaudithook(Rank().on_event)
     except Exception:  # a rank without its hook is named in the log
         pass
     hand_on()

@@ -34,17 +34,11 @@ GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
 GLOO_ABORT = "terminate called without an active exception"
 
 
-def read(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")
-    return ""
-
-
 def literal(path: Path) -> object:
     """The Python literal in a file that the hook wrote; None for anything else."""
     try:
-        return ast.literal_eval(read(path))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ast.literal_eval(path.read_text(errors="replace"))
+    except (OSError, ValueError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
@@ -86,7 +80,6 @@ class Rank:
     asked: int = 0  # when, by the clock of its folder
     left_at: float = 0.0  # when its main program was first seen to have ended
     killed: bool = False  # by the launcher
-    steps: int = 0
     warned: bool = False
 
     @property
@@ -98,9 +91,9 @@ class Rank:
         return processes.state(self.pid) in ("T", "t")
 
     @property
-    def owner(self) -> str:
-        """The process whose hook is the rank's; empty without one."""
-        return read(self.box / "pid")
+    def owner(self) -> int | None:
+        """The process whose hook is the rank's."""
+        return literal(self.box / "pid")
 
     @property
     def failed(self) -> bool:
@@ -122,7 +115,7 @@ class Rank:
             return False
         # A helper may fail, or the program of a shell, and the program may handle that.
         before, owner = self.errors, self.owner
-        lives = owner and processes.state(int(owner)) not in ("", "Z", "X")
+        lives = owner and processes.state(owner) not in ("", "Z", "X")
         found = literal(self.box / f"error.{owner}") if lives else None
         self.errors = found or []  # at first without texts
         self.error_at = (self.error_at or now) if self.errors else 0.0
@@ -155,7 +148,6 @@ class Rank:
             fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
             self.answer = max(fresh or found, key=lambda each: bool(each["groups"]))
-            self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
         return self.answered or self.code is not None or not self.owner or bool(self.errors)
@@ -163,8 +155,8 @@ class Rank:
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
         answer, program = self.answer, self.answer.get("program", "")
-        made = RankReport(self.number, code=self.code, failed=self.failed, steps=self.steps)
-        made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        counts = {name: answer[name] for name in ("groups", "last", "steps") if answer}
+        made = RankReport(self.number, code=self.code, failed=self.failed, **counts)
         flying = None
         if self.code is None and not self.stopped and self.answered:
             thread = stacks.working_thread(answer["threads"])

@@ -63,24 +63,22 @@ def of_exception(errors: list[dict], addresses: Iterable[str], full: list[str], 
     volumes without free space. `oom`: the kernel killed a process of this container for memory.
     The text counts only of classes that torch raises for its communication and its GPU.
     """
-    causes = [_of_one(error, addresses, full, oom) for error in errors]
-    # What was raised `from` another one has its cause. What was raised in a handler or in `finally`
-    # has it only if it says nothing itself: the victim of a lost peer, not a new error.
-    found = causes[0]
-    for cause, error in zip(causes[1:], errors[1:], strict=True):
-        if error["how"] in ("from", "first of") or found == "program-failed":
-            found = cause if cause != "program-failed" else found
-        elif BY_KEY[found].secondary and cause != found:
+    found = "program-failed"
+    for error in errors:
+        cause = _of_one(error, addresses, full, oom)
+        # What was raised `from` another one has its cause. What was raised in a handler or in
+        # `finally` has it only if it says nothing itself: the victim of a lost peer, no new error.
+        same = error["how"] in ("from", "first of") or found == "program-failed"
+        if cause != "program-failed" if same else BY_KEY[found].secondary:
             found = cause
     return found
 
 
 def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -> str:
-    kinds, text = error["kinds"], f"{error['first']}\n{error['last']}"
-    kind = kinds[0]
-    if kind in OUT_OF_MEMORY or (kind == "builtins.RuntimeError" and NO_MEMORY.match(text)):
+    kind, text = error["kinds"][0], error["text"]
+    system, runtime = "builtins.OSError" in error["kinds"], kind == "builtins.RuntimeError"
+    if kind in OUT_OF_MEMORY or (runtime and NO_MEMORY.match(text)):
         return "gpu-out-of-memory"
-    system, runtime = "builtins.OSError" in kinds, kind == "builtins.RuntimeError"
     from_library = kind.startswith(("torch.", "safetensors")) or runtime or system
     if from_library and (error["errno"] in DISK_FULL or WRITING.search(text)):
         in_memory = "/dev/shm" in full and (full == ["/dev/shm"] or "/dev/shm" in error["file"])
@@ -137,13 +135,11 @@ def signal_of(code: int, program: tuple[str, ...]) -> int:
 
 
 def describe_errors(errors: list[dict], program: str) -> str:
-    """`Type: first line … last line (place)`, and the exceptions behind it."""
+    """`Type: text (place)`, and the exceptions behind it."""
     parts = []
     for error in errors[:4]:
-        first, last = error["first"], error["last"]
-        text = first if first == last else f"{first} … {last}"
-        name = error["kinds"][0].rpartition(".")[2] or "exception"
-        how = f"{error['how']} " if error["how"] else ""
-        parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
-    place = stacks.place(errors[0]["frames"], program)
-    return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
+        name, text = error["kinds"][0].rpartition(".")[2] or "exception", error["text"]
+        parts.append(f"{error['how']} {name}{': ' if text else ''}{text}".strip()[:600])
+    if place := stacks.place(errors[0]["frames"], program):
+        parts[0] += f" ({place})"
+    return ", ".join(parts)

@@ -6,13 +6,11 @@ many collectives it has started and which exception it handles, until the answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gpuworker.launch import stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_info import format_node
 from gpuworker.launch.protocol import (
     HEARTBEAT_S,
     NodeInfo,
@@ -38,27 +36,26 @@ class Node:
 
     status: Status
     heard_at: float
-    closed: bool = False  # its connection, and so its launcher
+    lost: str = ""  # how, since the start
     progress_at: float = 0.0
-    reports: dict[int, RankReport] = field(default_factory=dict)
+    reports: list[RankReport] = field(default_factory=list)  # the last ones, of all its ranks
 
     @property
     def info(self) -> NodeInfo:
         return self.status.info
 
     @property
-    def running(self) -> bool:
-        return self.status.state in (NodeState.JOINED, NodeState.RUNNING)
+    def name(self) -> str:
+        return self.info.name
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more is awaited of it."""
-        return not self.running or bool(self.status.failures)
+    def running(self) -> bool:
+        return self.status.state in (NodeState.JOINED, NodeState.RUNNING)
 
     def forget(self) -> None:
         """Its program ends, to start anew."""
         self.status = replace(self.status, state=NodeState.RUNNING, failures=[])
-        self.reports = {}
+        self.reports = []
 
 
 def named(name: str, failure: Failure) -> Failure:
@@ -68,27 +65,20 @@ def named(name: str, failure: Failure) -> Failure:
 
 
 def failed(
-    nodes: dict[int, Node],
-    failures: list[Failure],
-    lost: dict[int, str],
-    asked: bool,
-    since_s: float,
-    now: float,
+    nodes: list[Node], failures: list[Failure], asked: bool, since_s: float, now: float
 ) -> Failure | None:
     """The verdict on a run in which something failed; None while answers may still change it.
 
-    `failures`: in the order of their arrival, the first one `since_s` ago. `lost`: node -> how.
-    `asked`: all have answered since.
+    `failures`: in the order of their arrival, the first one `since_s` ago. `asked`: all have
+    answered since.
     """
     if not asked and since_s < ANSWERS_S:
         return None
-    if own := known(nodes, failures, lost):
+    if own := known(nodes, failures):
         return None if own.asked and since_s < SIGNAL_S else own
-    reports = all_reports(nodes)
-    open_nodes = [node for node in nodes.values() if node.running and not node.closed]
-    silent = any(now > node.heard_at + SILENT_S for node in open_nodes)
-    busy = silent or any(report.busy for report in reports)
-    if busy and since_s < SUSPECT_S:
+    reports, silent_since = all_reports(nodes), now - SILENT_S
+    silent = [n for n in nodes if n.running and not n.lost and n.heard_at < silent_since]
+    if since_s < SUSPECT_S and (silent or any(report.busy for report in reports)):
         return None  # whoever the others have lost will report, or is lost itself
     flying = [named(each.node, each.flying) for each in reports if each.flying]
     culprits = [each for each in flying if not each.row.secondary]
@@ -115,34 +105,35 @@ def describe(reports: list[RankReport]) -> str:
     return first([f"{each.name} {each.words}" for each in reports])
 
 
-def all_reports(nodes: dict[int, Node]) -> list[RankReport]:
-    return [report for _, node in sorted(nodes.items()) for report in node.reports.values()]
+def all_reports(nodes: list[Node]) -> list[RankReport]:
+    return [report for node in nodes for report in node.reports]
 
 
-def known(nodes: dict[int, Node], failures: list[Failure], lost: dict[int, str]) -> Failure | None:
+def known(nodes: list[Node], failures: list[Failure]) -> Failure | None:
     """The verdict if something failed by itself; None if all only report the failure of others."""
     own = next((each for each in failures if not each.row.secondary), None)
+    lost = node_lost(nodes)
     if own and not (lost and own.cause == "collective-timeout"):
         return of_first(own, all_reports(nodes))
-    return node_lost(nodes, lost) if lost else None
+    return lost
 
 
-def node_lost(nodes: dict[int, Node], lost: dict[int, str]) -> Failure:
-    named = [f"{format_node(nodes[index].info)} {how}" for index, how in sorted(lost.items())]
-    return Failure("node-lost", first(named))
+def node_lost(nodes: list[Node]) -> Failure | None:
+    """The verdict if nodes were lost before their ranks had ended."""
+    lost = [f"{node.name} {node.lost}" for node in nodes if node.lost and node.running]
+    return Failure("node-lost", first(lost)) if lost else None
 
 
-def stopped(reason: str, nodes: dict[int, Node]) -> Failure:
+def stopped(reason: str, nodes: list[Node]) -> Failure:
     """The verdict on a run that was stopped from outside."""
     ended_well = (NodeState.DONE, NodeState.SAVED)
-    if unsaved := name(node for node in nodes.values() if node.status.state not in ended_well):
-        return Failure("stopped", f"{reason}; not saved on {unsaved}")
+    if unsaved := [node for node in nodes if node.status.state not in ended_well]:
+        return Failure("stopped", f"{reason}; not saved on {names(unsaved)}")
     return Failure("saved", f"{reason}; all nodes saved")
 
 
-def name(nodes: Iterable[Node]) -> str:
-    infos = sorted((node.info for node in nodes), key=lambda info: info.node)
-    return first([format_node(info) for info in infos])
+def names(nodes: list[Node]) -> str:
+    return first([node.name for node in nodes])
 
 
 # Kubernetes counts no restart after exit code 75, with which the program may end by itself, for
@@ -151,10 +142,10 @@ RESTARTS_WITHOUT_PROGRESS = 3
 LONG_RUN_S = 600  # a program that ran so long has made progress
 
 
-def asked_for_restart(config: LaunchConfig, nodes: dict[int, Node]) -> Failure:
+def asked_for_restart(config: LaunchConfig, nodes: list[Node]) -> Failure:
     """The verdict on a run whose ranks ended with 0 or 75 without a signal."""
-    saved = name(node for node in nodes.values() if node.status.state is NodeState.SAVED)
-    progressed = any(node.status.progressed for node in nodes.values())
+    saved = names([node for node in nodes if node.status.state is NodeState.SAVED])
+    progressed = any(node.status.progressed for node in nodes)
     if config.attempt >= RESTARTS_WITHOUT_PROGRESS and not progressed:
         start = f"in start {config.attempt + 1} of this run"
         return Failure("restart-loop", f"{saved} ended with 75 before a first step, {start}")

@@ -29,16 +29,15 @@ def own_frame(frames: list[list], program: str) -> int:
     of the main module's folder; without any, the innermost outside Python's standard library.
     """
     home = os.path.dirname(program)
-    tests = (
-        lambda file: not LIBRARY.search(file),
-        lambda file: bool(home) and file.startswith(home + "/"),
-        lambda file: not STANDARD.search(file),
-    )
-    for is_own in tests:
-        for index, (file, _, _) in enumerate(frames):
-            if is_own(file):
-                return index
-    return len(frames) - 1
+
+    def distance(index: int) -> int:
+        file = frames[index][0]
+        if not LIBRARY.search(file):
+            return 0
+        at_home = home and file.startswith(f"{home}/")
+        return 1 if at_home else 2 + bool(STANDARD.search(file))
+
+    return min(range(len(frames)), key=distance)
 
 
 def format_frame(frame: list) -> str:
@@ -68,24 +67,22 @@ def locate(frames: list[list], program: str) -> tuple[str, bool, bool]:
 
 def working_thread(threads: list[dict]) -> dict:
     """The thread that does the program's work: the main one, unless it only waits for others."""
-    main = next((each for each in threads if each["main"]), threads[0])
-    if not IDLE.search(main["stack"][0][0]):
-        return main
-    others = [each for each in threads if each is not main and not IDLE.search(each["stack"][0][0])]
-    return next((each for each in others if own_thread(each)), main)
-
-
-def own_thread(thread: dict) -> bool:
-    return any(not LIBRARY.search(file) for file, _, _ in thread["stack"])
+    threads = sorted(threads, key=lambda each: not each["main"])
+    for each in threads:
+        own = each["main"] or not all(LIBRARY.search(file) for file, _, _ in each["stack"])
+        if own and not IDLE.search(each["stack"][0][0]):
+            return each
+    return threads[0]
 
 
 def has_ended(threads: list[dict]) -> bool:
     """Whether the main program has ended: nothing of it is on the main thread's stack any more."""
-    main = next((each for each in threads if each["main"]), None)
-    if not main:
-        return False
-    file, _, name = main["stack"][-1]  # importlib: Python itself is still starting
-    return name not in ("<module>", "_run_module_as_main") and not IMPORT.search(file)
+    outermost = [each["stack"][-1] for each in threads if each["main"]]
+    return any(
+        name not in ("<module>", "_run_module_as_main")
+        and not IMPORT.search(file)  # Python itself is still starting
+        for file, _, name in outermost
+    )
 
 
 def text_of(threads: list[dict]) -> str:

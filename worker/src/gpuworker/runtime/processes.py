@@ -109,7 +109,7 @@ def descendants(pid: int) -> list[int]:
 
 def kill(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 

@@ -1,24 +1,32 @@
-"""Network preflight: name of node 0, choice of the interface, what a foreign port is."""
+"""Preflight: name of node 0, interface, what a foreign port is, the facts of all nodes compared."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import os
+import platform
 import re
 import socket
 import time
+from collections import Counter
+from pathlib import Path
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.protocol import NodeInfo, first
 from gpuworker.runtime import machine
-from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.contract import INTERNAL_PREFIX, Tag
 from gpuworker.runtime.log import log
 
 # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s.
 STALE_S = 40
 RETRY_S = 0.3
 NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+# Fields that must be the same on every node; the configuration first, as the rest follows from it.
+MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch",
+              "gpus", "gpu_model")  # fmt: skip
 
 
 async def look_up(name: str) -> str:
@@ -53,7 +61,7 @@ async def resolve(config: LaunchConfig, end: float) -> str:
         await asyncio.sleep(RETRY_S)
     if wrong:
         raise Failure("wrong-address", wrong)
-    timeout_s = config.timeouts["join-timeout"]
+    timeout_s = config.join_timeout
     reason = f"{config.master_addr} did not resolve within {timeout_s} s (last: {error})"
     raise Failure("name-not-resolved", reason)
 
@@ -69,21 +77,16 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
             raise Failure("interface-not-found", reason) from None
         address = probe.getsockname()[0]
     gloo, nccl = (os.environ.get(f"{name}_SOCKET_IFNAME", "") for name in ("GLOO", "NCCL"))
-    problems = [
-        f"{source}={name}: no such interface"
-        for source, names in (("--interface", config.interface), ("GLOO_SOCKET_IFNAME", gloo))
-        for name in names.split(",")
-        if name and name not in found
-    ]
-    if nccl and not any(nccl_takes(nccl, name) for name in found):
-        problems.append(f"NCCL_SOCKET_IFNAME={nccl} matches no interface")
     interface = config.interface or next((name for name in found if address in found[name]), "")
-    if not interface:
-        problems.append(f"no interface has {address}, the route to node 0")
-    if problems:
+    problem = "" if interface else f"no interface has {address}, the route to node 0"
+    if nccl and not any(nccl_takes(nccl, name) for name in found):
+        problem = f"NCCL_SOCKET_IFNAME={nccl} matches no interface"
+    for source, names in (("GLOO_SOCKET_IFNAME", gloo), ("--interface", config.interface)):
+        if not set(names.split(",")) <= {*found, ""}:
+            problem = f"{source}={names}: no such interface"
+    if problem:
         available = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
-        reason = f"{problems[0]}; this node has: {available}"
-        raise Failure("interface-not-found", reason)
+        raise Failure("interface-not-found", f"{problem}; this node has: {available}")
     return interface, address
 
 
@@ -107,3 +110,37 @@ def classify_port_failure(found: Exception | bytes, connected: bool = True) -> t
     answer = found if isinstance(found, bytes) else b"?"
     text = re.sub(r"[^ -~]", ".", answer[:40].decode("latin-1"))
     return "foreign-service", f" (it answers {text!r})"
+
+
+def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
+    """Add what this node has. Raises the failure node-unfit if it lacks what the run requests."""
+    visible, gpu_problem = machine.visible_gpus()
+    info.interface, info.torch = interface, machine.torch_version()
+    info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
+    info.program = hashlib.sha256(b"\0".join(map(os.fsencode, config.program))).hexdigest()[:12]
+    info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    info.launcher = hashlib.sha256(sources).hexdigest()[:12]
+    info.python = platform.python_version()
+    info.gpus = -1 if visible is None else len(visible)
+    info.gpu_model = ", ".join(sorted(set(visible or [])))
+    if 0 <= info.gpus < config.gpus_per_node:
+        why = f" ({gpu_problem})" if gpu_problem else ""
+        reason = f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected"
+        raise Failure("node-unfit", reason)
+    if not info.torch:
+        raise Failure("node-unfit", "no torch for this Python")
+
+
+def compare(nodes: list[NodeInfo]) -> None:
+    """Compare the nodes with each other, on node 0. Raises nodes-differ."""
+    for name in MUST_MATCH:
+        values = [getattr(info, name) for info in nodes]
+        counts = Counter(values)
+        # The majority is right; of two equally large parts, the part of node 0.
+        majority = max(counts, key=lambda value: (counts[value], value == values[0]))
+        outliers = [info for info in nodes if getattr(info, name) != majority]
+        if outliers:
+            each = [f"{info.name} has {getattr(info, name) or 'none'}" for info in outliers]
+            others = f"the other nodes have {majority or 'none'}"
+            raise Failure("nodes-differ", f"{name}: {first(each)}; {others}")
