@@ -18,7 +18,9 @@ def install(
     kubectl: str | Path,
     run: Callable[..., str] = run,
 ) -> None:
-    """Install the charts. JobSet's pod must exist before Kueue's webhooks: they refuse pods until they serve."""
+    """Install the charts. JobSet's pod must exist before Kueue's webhooks: they refuse pods until
+    they serve.
+    """
 
     def upgrade(name: str, *options: str) -> None:
         settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values[name].items()]
@@ -35,7 +37,9 @@ def install(
     end = time.monotonic() + 60
     while not call("get", "pods", "--namespace=jobset-system", "--output=name"):
         if time.monotonic() > end:
-            raise ToolError("JobSet's Deployment has created no pod for 60 s: kubectl -n jobset-system describe deploy")
+            raise ToolError(
+                "JobSet's Deployment has created no pod for 60 s: kubectl -n jobset-system describe deploy"
+            )
         time.sleep(0.2)
     if "kueue" in charts:
         upgrade("kueue", "--wait")

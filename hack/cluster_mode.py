@@ -27,8 +27,9 @@ class Mode(enum.Enum):
 
 
 def choose(environ: Mapping[str, str], runtime: Callable[[], str | None]) -> Mode:
-    """The mode that CLUSTER names. Without it: the cluster of KUBECONFIG, else kind where `runtime` finds a container
-    runtime, else local."""
+    """The mode that CLUSTER names. Without it: the cluster of KUBECONFIG, else kind where `runtime`
+    finds a container runtime, else local.
+    """
     named, kubeconfig = environ.get("CLUSTER", ""), environ.get("KUBECONFIG", "")
     if named:
         if named not in {each.value for each in Mode}:
@@ -44,7 +45,10 @@ def choose(environ: Mapping[str, str], runtime: Callable[[], str | None]) -> Mod
 def container_runtime() -> str | None:
     """docker or podman, whichever answers."""
     for name in ("docker", "podman"):
-        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, timeout=60).returncode == 0:
+        if (
+            shutil.which(name)
+            and subprocess.run([name, "info"], capture_output=True, timeout=60).returncode == 0
+        ):
             return name
     return None
 

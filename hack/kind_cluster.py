@@ -47,7 +47,9 @@ class KindCluster:
         self.runtime, self.run = runtime, run
 
     def kind(self, *arguments: str | Path, **options) -> str:
-        return self.run("env", f"KIND_EXPERIMENTAL_PROVIDER={self.runtime}", BIN / "kind", *arguments, **options)
+        return self.run(
+            "env", f"KIND_EXPERIMENTAL_PROVIDER={self.runtime}", BIN / "kind", *arguments, **options
+        )
 
     def up(self) -> None:
         """Create the cluster with JobSet and Kueue, or leave it as it is."""
@@ -68,7 +70,10 @@ class KindCluster:
                 [(package, folder, _)] = go_tools.SHIPPED[name]
                 source = go_tools.source(name, package)
                 charts[name] = Path(source["Dir"]) / folder
-                values[name] = {f"{image}.repository": repository, f"{image}.tag": source["Version"]}
+                values[name] = {
+                    f"{image}.repository": repository,
+                    f"{image}.tag": source["Version"],
+                }
             addons.install(charts, values, KIND_KUBECONFIG, "helm", "kubectl", self.run)
         READY.touch()
 
@@ -84,7 +89,15 @@ class KindCluster:
         with step(f"image {worker}"):
             context = images.BASE_LIBRARIES.parent
             self.run(self.runtime, "build", "--tag", base, "--file", "-", context, input=cpu_base())
-            self.run(self.runtime, "build", "--build-arg", f"BASE_IMAGE={base}", "--tag", worker, REPO / "worker")
+            self.run(
+                self.runtime,
+                "build",
+                "--build-arg",
+                f"BASE_IMAGE={base}",
+                "--tag",
+                worker,
+                REPO / "worker",
+            )
         # Through an archive: `kind load docker-image` needs Docker.
         archive = CACHE / "kind" / "image.tar"
         archive.unlink(missing_ok=True)
@@ -98,7 +111,9 @@ class KindCluster:
 def needed(runtime: str | None) -> KindCluster:
     """The kind cluster, after building `kind` and helm."""
     if runtime is None:
-        raise ToolError("CLUSTER=kind needs Docker or Podman, and neither answers: start one, or use CLUSTER=local")
+        raise ToolError(
+            "CLUSTER=kind needs Docker or Podman, and neither answers: start one, or use CLUSTER=local"
+        )
     for module in ("kind", "helm"):
         go_tools.build(module)
     return KindCluster(runtime)

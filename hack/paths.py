@@ -64,7 +64,9 @@ def remove(path: Path) -> None:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything below a folder that is about to be removed, so that the mounted content stays."""
+    """Unmount everything below a folder that is about to be removed, so that the mounted content
+    stays.
+    """
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for point in reversed(mounted):
         if Path(point).is_relative_to(folder):

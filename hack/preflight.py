@@ -1,4 +1,6 @@
-"""Check the machine before any work starts: python3 -m hack.preflight [cluster]. Every error names its remedy."""
+"""Check the machine before any work starts: python3 -m hack.preflight [cluster]. Every error names
+its remedy.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,21 @@ from hack.cluster_mode import Mode, container_runtime, mode
 from hack.paths import CACHE, REPO, ToolError, main, run
 
 GIB = 1 << 30
-INSTEAD = "or set KUBECONFIG and IMAGE to use a cluster of yours, or CLUSTER=kind with Docker or Podman"
+INSTEAD = (
+    "or set KUBECONFIG and IMAGE to use a cluster of yours, or CLUSTER=kind with Docker or Podman"
+)
 
 
 def toolchain() -> list[str]:
     """Requirements of building and testing, with any cluster or none."""
     found = []
     if sys.version_info < (3, 11):
-        found.append("Python 3.11 or newer is needed: use Debian 12 or newer, apt-get install python3 python3-venv")
-    elif subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True).returncode:
+        found.append(
+            "Python 3.11 or newer is needed: use Debian 12 or newer, apt-get install python3 python3-venv"
+        )
+    elif subprocess.run(
+        [sys.executable, "-c", "import ensurepip, venv"], capture_output=True
+    ).returncode:
         found.append("Python has no venv: apt-get install python3-venv")
     if problem := go_problem():
         found.append(problem)
@@ -29,7 +37,9 @@ def toolchain() -> list[str]:
     free = shutil.disk_usage(CACHE).free / GIB
     want = 5 if (CACHE / "venv").exists() else 25
     if free < want:
-        found.append(f"{want} GiB of disk are needed under {CACHE}, {free:.1f} are free: set XDG_CACHE_HOME elsewhere")
+        found.append(
+            f"{want} GiB of disk are needed under {CACHE}, {free:.1f} are free: set XDG_CACHE_HOME elsewhere"
+        )
     return found
 
 
@@ -40,8 +50,11 @@ def go_problem() -> str | None:
     if not shutil.which("go"):
         return f"Go is missing: install Go {shown} or newer and put it on the PATH"
     have = run("go", "env", "GOVERSION", cwd="/").strip()
-    # From 1.21 on, Go fetches the release that a module requires, unless GOTOOLCHAIN=local forbids it.
-    if release(have) < need and (release(have) < (1, 21) or os.environ.get("GOTOOLCHAIN") == "local"):
+    # From 1.21 on, Go fetches the release that a module requires, unless GOTOOLCHAIN=local forbids
+    # it.
+    if release(have) < need and (
+        release(have) < (1, 21) or os.environ.get("GOTOOLCHAIN") == "local"
+    ):
         return f"{have} is too old: install Go {shown} or newer, or set GOTOOLCHAIN=auto with Go 1.21 or newer"
     return None
 
@@ -58,7 +71,9 @@ def cluster() -> list[str]:
 def existing() -> list[str]:
     found = []
     if not os.environ.get("KUBECONFIG"):
-        found.append("CLUSTER=existing needs KUBECONFIG: set it to the kubeconfig file of your cluster")
+        found.append(
+            "CLUSTER=existing needs KUBECONFIG: set it to the kubeconfig file of your cluster"
+        )
     if not shutil.which("kubectl"):
         found.append("kubectl is missing: install it, because the cluster is yours")
     if not os.environ.get("IMAGE"):
@@ -70,7 +85,9 @@ def existing() -> list[str]:
 def kind() -> list[str]:
     found = []
     if container_runtime() is None:
-        found.append("CLUSTER=kind needs Docker or Podman, and neither answers: start one, or use CLUSTER=local")
+        found.append(
+            "CLUSTER=kind needs Docker or Podman, and neither answers: start one, or use CLUSTER=local"
+        )
     if not shutil.which("kubectl"):
         found.append("kubectl is missing: install it for CLUSTER=kind")
     return found
@@ -81,9 +98,13 @@ def local() -> list[str]:
         return [f"root is needed for the local cluster: use sudo, {INSTEAD}"]
     found = []
     if not Path("/etc/debian_version").exists() or not shutil.which("apt-get"):
-        found.append(f"the local cluster is made of Debian's packages: use Debian 12 or newer, {INSTEAD}")
+        found.append(
+            f"the local cluster is made of Debian's packages: use Debian 12 or newer, {INSTEAD}"
+        )
     if subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True).returncode:
-        found.append(f"network namespaces are not allowed here: leave the container you are in, {INSTEAD}")
+        found.append(
+            f"network namespaces are not allowed here: leave the container you are in, {INSTEAD}"
+        )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     if memory < 7:
         found.append(

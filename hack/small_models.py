@@ -1,6 +1,8 @@
-"""Folder with a small causal language model of random weights: python3 -m hack.small_models FOLDER [KIND].
+"""Folder with a small causal language model of random weights: python3 -m hack.small_models FOLDER
+[KIND].
 
-Its tokenizer has a token for each byte and the special tokens of the usual families, so that it needs no download.
+Its tokenizer has a token for each byte and the special tokens of the usual families, so that it
+needs no download.
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ def byte_tokenizer(template: str = CHATML, end: str = "<|endoftext|>", start: st
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={byte: number for number, byte in enumerate(alphabet)}, merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={byte: number for number, byte in enumerate(alphabet)}, merges=[])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
+    tokenizer.add_special_tokens(
+        [AddedToken(each, special=True, normalized=False) for each in SPECIAL]
+    )
     words = {"eos_token": end, "pad_token": "<|pad|>"} | ({"bos_token": start} if start else {})
     extra = [each for each in SPECIAL if each not in words.values()]
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, extra_special_tokens=extra, **words)
@@ -45,7 +51,9 @@ def byte_tokenizer(template: str = CHATML, end: str = "<|endoftext|>", start: st
 
 
 def make(folder: Path, kind: str = "llama", seed: int = 1, **changes: object) -> Path:
-    """Write the model and its tokenizer; returns the folder. Raises ValueError for a change that does not act."""
+    """Write the model and its tokenizer; returns the folder. Raises ValueError for a change that
+    does not act.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

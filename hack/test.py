@@ -1,10 +1,11 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6, values, argocd, flux,
-lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster. What waits runs beside what computes: one
-thread builds and starts the cluster, one runs the unit tests, and one the other parts that need no cluster, of which
-two come at the end, beside the tests that break the cluster. The last line has the form
-"N passed, N failed, N skipped"; every command of lint counts as one test.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6,
+values, argocd, flux, lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster.
+What waits runs beside what computes: one thread builds and starts the cluster, one runs the unit
+tests, and one the other parts that need no cluster, of which two come at the end, beside the tests
+that break the cluster. The last line has the form "N passed, N failed, N skipped"; every command of
+lint counts as one test.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class Counts:
     skipped: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+        return Counts(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -87,7 +90,9 @@ def charts() -> Counts:
 
 def values_fuzz() -> Counts:
     """Thousands of random sets of values, rendered: 20 minutes on two cores."""
-    return pytest("values-fuzz", "tests/charts/test_charts_fuzz.py", "-s", "-n", "3", "--timeout", "0")
+    return pytest(
+        "values-fuzz", "tests/charts/test_charts_fuzz.py", "-s", "-n", "3", "--timeout", "0"
+    )
 
 
 def tracking() -> Counts:
@@ -95,7 +100,17 @@ def tracking() -> Counts:
     if not call("tracking", sys.executable, "-m", "hack.deps.venv", "track"):
         return Counts(failed=1)
     python = str(TRACK / "bin/python")
-    arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "-m", CHOSEN)
+    arguments = (
+        "-m",
+        "pytest",
+        "-q",
+        "--junitxml=REPORT",
+        "tests/tracking",
+        "-n",
+        "2",
+        "-m",
+        CHOSEN,
+    )
     return with_report("tracking", python, *arguments)
 
 
@@ -114,15 +129,27 @@ def fuzz() -> Counts:
 
 
 def e2e(environment: dict[str, str]) -> Counts:
-    return pytest("e2e", "tests/e2e", "-n", "4", "-m", "not matrix and not lifecycle", environment=environment)
+    return pytest(
+        "e2e", "tests/e2e", "-n", "4", "-m", "not matrix and not lifecycle", environment=environment
+    )
 
 
 def matrix(environment: dict[str, str]) -> Counts:
-    """Every injected fault of a torchrun world, with processes and with pods: half an hour on two cores."""
+    """Every injected fault of a torchrun world, with processes and with pods: half an hour on two
+    cores.
+    """
     processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
-    pods = [*map(str, REPO.glob("tests/e2e/test_ddp_*.py")), "tests/e2e/test_from.py", "tests/e2e/test_train_pods.py"]
-    counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
-    return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if mode() is Mode.LOCAL else Counts())
+    pods = [
+        *map(str, REPO.glob("tests/e2e/test_ddp_*.py")),
+        "tests/e2e/test_from.py",
+        "tests/e2e/test_train_pods.py",
+    ]
+    counts = pytest("matrix", *processes, "-n", "3") + pytest(
+        "matrix", *pods, "-n", "4", environment=environment
+    )
+    return counts + (
+        pytest("matrix", "tests/cluster", "-m", "matrix") if mode() is Mode.LOCAL else Counts()
+    )
 
 
 def gang(environment: dict[str, str]) -> Counts:
@@ -137,13 +164,17 @@ def ipv6(environment: dict[str, str]) -> Counts:
 
 
 def values(environment: dict[str, str]) -> Counts:
-    """Thousands of sets of values, and invalid pods, against the API server: 25 minutes on two cores."""
+    """Thousands of sets of values, and invalid pods, against the API server: 25 minutes on two
+    cores.
+    """
     files = ("tests/e2e/test_values_on_a_server.py", "tests/e2e/test_invalid_pods.py")
     return pytest("values", *files, "-s", "-n", "2", "--timeout", "0", environment=environment)
 
 
 def lifecycle(environment: dict[str, str]) -> Counts:
-    """Every example with Helm 4 and 3, and chart-testing: installed, upgraded, rolled back, removed."""
+    """Every example with Helm 4 and 3, and chart-testing: installed, upgraded, rolled back,
+    removed.
+    """
     for module in ("helm", "helm3", "chart-testing"):
         go_tools.build(module)
     files = ("tests/e2e/test_lifecycle.py", "tests/e2e/test_chart_testing.py")
@@ -151,7 +182,9 @@ def lifecycle(environment: dict[str, str]) -> Counts:
 
 
 def argocd(environment: dict[str, str]) -> Counts:
-    """Argo CD on the cluster, with a git repository of its own: four minutes to build it on two cores."""
+    """Argo CD on the cluster, with a git repository of its own: four minutes to build it on two
+    cores.
+    """
     for module in ("argocd", "miniredis", "helm3"):
         go_tools.build(module)
     return pytest("argocd", "tests/gitops", environment=environment)
@@ -164,14 +197,23 @@ def flux(environment: dict[str, str]) -> Counts:
 
 
 def package() -> Counts:
-    """The charts as signed packages in an OCI registry: ten minutes to build registry and cosign on two cores."""
+    """The charts as signed packages in an OCI registry: ten minutes to build registry and cosign on
+    two cores.
+    """
     if not shutil.which("gpg"):
         raise ToolError("the packages are signed with gpg, which is missing: apt-get install gnupg")
     for module in ("registry", "cosign", "helm", "helm3"):
         go_tools.build(module)
     path = f"{VENV}/bin:{BIN}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPO / "generator/src"), "PACKAGE_TESTS": "1"}
-    return pytest("package", "tests/package", "-n", "2", "--dist", "loadfile", environment=environment)
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(REPO / "generator/src"),
+        "PACKAGE_TESTS": "1",
+    }
+    return pytest(
+        "package", "tests/package", "-n", "2", "--dist", "loadfile", environment=environment
+    )
 
 
 def local_cluster() -> Counts:
@@ -180,14 +222,29 @@ def local_cluster() -> Counts:
 
 
 def pytest(part: str, *arguments: str, environment: dict[str, str] | None = None) -> Counts:
-    return with_report(part, "python", "-m", "pytest", "-q", "--junitxml=REPORT", *arguments, environment=environment)
+    return with_report(
+        part,
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        "--junitxml=REPORT",
+        *arguments,
+        environment=environment,
+    )
 
 
 def with_report(part: str, *command: str, environment: dict[str, str] | None = None) -> Counts:
-    """Run a command that writes a JUnit report to the argument REPORT; return the counts of the report."""
+    """Run a command that writes a JUnit report to the argument REPORT; return the counts of the
+    report.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        ok = call(part, *(word.replace("REPORT", str(report)) for word in command), environment=environment)
+        ok = call(
+            part,
+            *(word.replace("REPORT", str(report)) for word in command),
+            environment=environment,
+        )
         counts = Counts()
         for suite in ElementTree.parse(report).iter("testsuite") if report.exists() else ():
             total, failures, errors, skipped = (
@@ -229,7 +286,14 @@ def together(*lanes: list[Callable[[], Counts]]) -> Counts:
 def fast(parts: list[str]) -> Counts:
     """Parts that need no cluster."""
     if set(parts) & {"lint", "charts", "values-fuzz"}:
-        for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3", "actionlint"):
+        for module in (
+            "helm",
+            "helm-unittest",
+            "kubeconform",
+            "chart-testing",
+            "helm3",
+            "actionlint",
+        ):
             go_tools.build(module)
     return together(
         [part for name, part in FAST.items() if name in parts and name == "unit"],
@@ -239,7 +303,14 @@ def fast(parts: list[str]) -> Counts:
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package, "values-fuzz": values_fuzz}
-ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "ipv6": ipv6, "values": values, "argocd": argocd}
+ON_A_CLUSTER = {
+    "e2e": e2e,
+    "matrix": matrix,
+    "gang": gang,
+    "ipv6": ipv6,
+    "values": values,
+    "argocd": argocd,
+}
 ON_A_CLUSTER |= {"flux": flux, "lifecycle": lifecycle}
 LATE = ("tracking", "fuzz")  # beside the tests that break the cluster
 LONG = ("package", "values-fuzz")  # run only when they are named, as most on a cluster
@@ -250,7 +321,9 @@ def entry() -> None:
     parts = [word for word in sys.argv[1:] if word != "--quick"] or ALL
     names = [*FAST, *ON_A_CLUSTER, "cluster"]
     if unknown := set(parts) - set(names):
-        raise ToolError(f"no such part: {', '.join(sorted(unknown))}; the parts are: {', '.join(names)}")
+        raise ToolError(
+            f"no such part: {', '.join(sorted(unknown))}; the parts are: {', '.join(names)}"
+        )
     start = time.monotonic()
     breaks = "cluster" in parts and mode() is Mode.LOCAL
     late = [name for name in LATE if name in parts] if breaks else []

@@ -39,13 +39,18 @@ def prepare(tests: bool = True) -> dict[str, str]:
         "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPO / "generator/src"),
     }
-    return environment | {Mode.EXISTING: existing, Mode.KIND: kind, Mode.LOCAL: local}[mode()](tests)
+    return environment | {Mode.EXISTING: existing, Mode.KIND: kind, Mode.LOCAL: local}[mode()](
+        tests
+    )
 
 
 def existing(tests: bool) -> dict[str, str]:
     if not shutil.which("helm"):
         go_tools.build("helm")
-    return {**{key: os.environ.get(key, image) for key, image in PULLED.items()}, "WORKER_IMAGE": os.environ["IMAGE"]}
+    return {
+        **{key: os.environ.get(key, image) for key, image in PULLED.items()},
+        "WORKER_IMAGE": os.environ["IMAGE"],
+    }
 
 
 def kind(tests: bool) -> dict[str, str]:
@@ -64,15 +69,23 @@ def local(tests: bool) -> dict[str, str]:
         if any(tag not in node.images(each) for each in nodes()):
             with step(f"loading {tag} onto every node"):
                 local_cluster("load", str(archive))
-    names = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
+    names = {
+        "WORKER_IMAGE": images.worker_tag(),
+        "SHELL_IMAGE": images.SHELL_IMAGE,
+        "ETCD_IMAGE": images.ETCD_IMAGE,
+    }
     names |= {"TORCH_IMAGE": images.torch_tag(), "PYTHON_IMAGE": images.PYTHON_IMAGE}
     return {**names, "KUBECONFIG": str(LOCAL_KUBECONFIG)}
 
 
 def local_cluster(*arguments: str) -> None:
     """A separate process: it holds the lock that keeps two users from starting two clusters."""
-    if subprocess.run([sys.executable, "-m", "hack.local_cluster", *arguments], cwd=REPO).returncode:
-        raise ToolError(f"the local cluster: `{' '.join(arguments)}` failed; the lines above give the reason")
+    if subprocess.run(
+        [sys.executable, "-m", "hack.local_cluster", *arguments], cwd=REPO
+    ).returncode:
+        raise ToolError(
+            f"the local cluster: `{' '.join(arguments)}` failed; the lines above give the reason"
+        )
 
 
 def print_environment() -> None:
@@ -92,7 +105,9 @@ def entry() -> None:
     if action == "env":
         return print_environment()
     if mode() is Mode.EXISTING:
-        raise ToolError(f"KUBECONFIG names a cluster of yours, which `{action}` leaves alone; unset KUBECONFIG")
+        raise ToolError(
+            f"KUBECONFIG names a cluster of yours, which `{action}` leaves alone; unset KUBECONFIG"
+        )
     if mode() is Mode.LOCAL:
         return local_cluster(action)
     cluster = kind_cluster.needed(container_runtime())

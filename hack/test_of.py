@@ -1,7 +1,8 @@
-"""`make test-of FILE=…`: the quick tests of a source file, folder, chart or page, without a cluster.
+"""`make test-of FILE=…`: the quick tests of a source file, folder, chart or page, without a
+cluster.
 
-Of a Python file those that import it; where none does, those of its folder. Tests that take many seconds (marker slow)
-are left out; `make test` has them.
+Of a Python file those that import it; where none does, those of its folder. Tests that take many
+seconds (marker slow) are left out; `make test` has them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ def tests(path: str) -> list[str]:
     pattern = next(pattern for folder, pattern in FOLDERS.items() if path.startswith(folder))
     found = [file for each in pattern.split() for file in sorted((REPO / "tests").glob(each))]
     if path.endswith(".py"):
-        name = path.removeprefix("worker/src/").removeprefix("generator/src/").removesuffix(".py").replace("/", ".")
+        name = (
+            path.removeprefix("worker/src/")
+            .removeprefix("generator/src/")
+            .removesuffix(".py")
+            .replace("/", ".")
+        )
         folders = {file.parent for file in found}
         every = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
         found = [file for file in every if imports(file, name)] or found
@@ -74,7 +80,9 @@ def commands(path: str) -> list[list[str]]:
 def entry() -> None:
     path = Path(sys.argv[1] if len(sys.argv) == 2 else "").resolve()
     if path == REPO or not path.is_relative_to(REPO) or not path.exists():
-        raise ToolError("name a file or folder of this repository: make test-of FILE=worker/src/gpuworker/launch")
+        raise ToolError(
+            "name a file or folder of this repository: make test-of FILE=worker/src/gpuworker/launch"
+        )
     env = os.environ | {"PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}"}
     for command in commands(str(path.relative_to(REPO))):
         if command[0] == "helm-unittest":

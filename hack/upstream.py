@@ -1,7 +1,8 @@
-"""Verdict of jobgen on every job group of a checkout, each in its own folder or in that of the checkout.
+"""Verdict of jobgen on every job group of a checkout, each in its own folder or in that of the
+checkout.
 
-`python -m hack.upstream DIR [OPTION...]`, with options of jobgen for every group. A variable without a value gets one.
-The chart must render what jobgen accepts.
+`python -m hack.upstream DIR [OPTION...]`, with options of jobgen for every group. A variable
+without a value gets one. The chart must render what jobgen accepts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ import yaml
 from hack.paths import BIN, REPO, main
 
 # What a test of the checkout gives to its templates; every other variable is empty.
-VARIABLES = {"name": "group", "cloud": "kubernetes", "image_id": "docker:python:3.12", "delay": "10s"}
+VARIABLES = {
+    "name": "group",
+    "cloud": "kubernetes",
+    "image_id": "docker:python:3.12",
+    "delay": "10s",
+}
 CHART = REPO / "charts/job-group"
 DIAGNOSTIC = re.compile(r"^[^\n]*?:\d+:\d+: (error|warning|note)\[([a-z-]+)\]: (.*)$", re.MULTILINE)
 
@@ -35,14 +41,20 @@ def documents(file: Path) -> list[dict]:
         found = [each for each in yaml.safe_load_all(read(file)) if each]
     except yaml.YAMLError:
         return []  # such as templates with statements
-    is_group = len(found) > 1 and isinstance(found[0], dict) and found[0].get("execution") == "parallel"
+    is_group = (
+        len(found) > 1 and isinstance(found[0], dict) and found[0].get("execution") == "parallel"
+    )
     return found if is_group else []
 
 
 def verdict(root: Path, file: Path, *more: str) -> str:
-    """Where the group's paths do not exist in its own folder, it was written for that of the checkout."""
+    """Where the group's paths do not exist in its own folder, it was written for that of the
+    checkout.
+    """
     given = [
-        each["envs"] for each in documents(file)[1:] if isinstance(each, dict) and isinstance(each.get("envs"), dict)
+        each["envs"]
+        for each in documents(file)[1:]
+        if isinstance(each, dict) and isinstance(each.get("envs"), dict)
     ]
     empty = dict.fromkeys(name for envs in given for name, value in envs.items() if value is None)
     # Also one that looks like a credential by its name: its value here is none.
@@ -54,7 +66,9 @@ def verdict(root: Path, file: Path, *more: str) -> str:
 def verdict_in(folder: Path, file: Path, options: list[str]) -> str:
     command = [sys.executable, "-m", "jobgen", "to-values", "--folder", ".", *options, "-"]
     environment = {**os.environ, "PYTHONPATH": str(REPO / "generator/src")}
-    done = subprocess.run(command, cwd=folder, env=environment, input=read(file), capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, input=read(file), capture_output=True, text=True
+    )
     found = DIAGNOSTIC.findall(done.stderr)
     errors = [f"{code}: {message}" for severity, code, message in found if severity == "error"]
     if done.returncode:
@@ -71,11 +85,15 @@ def verdict_in(folder: Path, file: Path, options: list[str]) -> str:
 
 def entry() -> None:
     root = Path(sys.argv[1]).resolve()
-    commit = subprocess.run(["git", "-C", root, "log", "-1", "--format=%h, %cs"], capture_output=True, text=True).stdout
+    commit = subprocess.run(
+        ["git", "-C", root, "log", "-1", "--format=%h, %cs"], capture_output=True, text=True
+    ).stdout
     print(f"Commit {commit.strip() or 'unknown'}.\n\n| group | verdict |\n|---|---|")
     for file in sorted([*root.rglob("*.yaml"), *root.rglob("*.yml")]):
         if file.is_file() and documents(file):
-            print(f"| {file.relative_to(root)} | {verdict(root, file, *sys.argv[2:])} |", flush=True)
+            print(
+                f"| {file.relative_to(root)} | {verdict(root, file, *sys.argv[2:])} |", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -26,13 +26,19 @@ INSTALLED = {
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
 # Unpacked into the cache, not installed: as packages they would start services on the host.
-UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd", "busybox-static": "bin/busybox"}
+UNPACKED = {
+    "containerd": "usr/bin/containerd",
+    "etcd-server": "usr/bin/etcd",
+    "busybox-static": "bin/busybox",
+}
 ON_DEMAND = {"prometheus": "usr/bin/promtool"}  # unpacked likewise, by the test that uses it
 
 
 @contextlib.contextmanager
 def _apt(packages: str) -> Iterator[dict[str, str]]:
-    """The environment of apt-get, with fresh lists. One user at a time: apt itself fails where another one runs."""
+    """The environment of apt-get, with fresh lists. One user at a time: apt itself fails where
+    another one runs.
+    """
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "debian.lock").open("w") as lock, step(f"Debian packages: {packages}"):
         fcntl.flock(lock, fcntl.LOCK_EX)

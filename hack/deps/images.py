@@ -14,7 +14,14 @@ WORKER_IMAGE = "localhost/gpu-worker"
 SHELL_IMAGE = "localhost/busybox:1"
 ETCD_IMAGE = "localhost/etcd:1"
 PYTHON_IMAGE = "localhost/python:1"
-STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
+STORE = (
+    "--root",
+    CACHE / "buildah" / "root",
+    "--runroot",
+    CACHE / "buildah" / "run",
+    "--storage-driver",
+    "overlay",
+)
 
 # The CPU base image: Debian's PyTorch and common command-line programs.
 BASE_SUITE = "trixie"
@@ -23,8 +30,9 @@ BASE_PYTHON = "3.13"
 BASE_LIBRARIES = REPO / "worker" / "requirements.txt"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
-# Debian builds PyTorch without libuv, and PyTorch 2.6 requires libuv by default, so no rendezvous would start. This
-# patch turns libuv off at every place. Images for GPUs have libuv and do not need the patch.
+# Debian builds PyTorch without libuv, and PyTorch 2.6 requires libuv by default, so no rendezvous
+# would start. This patch turns libuv off at every place. Images for GPUs have libuv and do not need
+# the patch.
 NO_LIBUV = (
     "cd $1/usr/lib/python3/dist-packages/torch/distributed && "
     "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' elastic/rendezvous/*.py && "
@@ -45,7 +53,9 @@ def from_binary(name: str, binary: Path) -> Path:
     if not archive.exists():
         with step(f"image of {name}"), built_once(archive) as scratch:
             container = buildah("from", "scratch")
-            buildah("copy", container, binary, "/manager")  # the command in the charts of JobSet and Kueue
+            buildah(
+                "copy", container, binary, "/manager"
+            )  # the command in the charts of JobSet and Kueue
             buildah("config", "--entrypoint", '["/manager"]', "--user", "65532:65532", container)
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:localhost/{name}:1")
     return archive
@@ -59,13 +69,17 @@ def shell() -> Path:
         with step("image of busybox"), built_once(archive) as scratch:
             container = buildah("from", "scratch")
             buildah("copy", container, binary, "/bin/busybox")
-            buildah("run", "--isolation", "chroot", container, "/bin/busybox", "--install", "-s", "/bin")
+            buildah(
+                "run", "--isolation", "chroot", container, "/bin/busybox", "--install", "-s", "/bin"
+            )
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:{SHELL_IMAGE}")
     return archive
 
 
 def etcd() -> Path:
-    """Archive of ETCD_IMAGE: Debian's etcd with the v2 API that torchrun needs, and the library that it uses."""
+    """Archive of ETCD_IMAGE: Debian's etcd with the v2 API that torchrun needs, and the library
+    that it uses.
+    """
     binary = debian.program("etcd-server")
     loader, library = Path("/lib64/ld-linux-x86-64.so.2"), Path("/lib/x86_64-linux-gnu/libc.so.6")
     archive = CACHE / "images" / f"etcd-{digest(binary, loader, library, Path(__file__))}.tar"
@@ -92,11 +106,24 @@ def base() -> str:
             include = f"--include={','.join(BASE_PACKAGES)}"
             options = ("--variant=minbase", "--format=tar", f"--customize-hook={NO_LIBUV}")
             inside = {**os.environ, "TMPDIR": str(folder)}
-            run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, folder / "root.tar", env=inside)
+            run(
+                "mmdebstrap",
+                "--quiet",
+                *options,
+                include,
+                BASE_SUITE,
+                folder / "root.tar",
+                env=inside,
+            )
             container = buildah("from", "scratch")
             buildah("add", container, folder / "root.tar", "/")
             wheels(BASE_LIBRARIES, folder / "libraries")
-            buildah("copy", container, folder / "libraries", f"/usr/local/lib/python{BASE_PYTHON}/dist-packages")
+            buildah(
+                "copy",
+                container,
+                folder / "libraries",
+                f"/usr/local/lib/python{BASE_PYTHON}/dist-packages",
+            )
             buildah("config", "--env", "USE_LIBUV=0", container)
             buildah("commit", "--rm", container, tag)
             remove(folder)
@@ -133,9 +160,14 @@ def python() -> Path:
 
 
 def wheels(requirements: Path, folder: Path) -> None:
-    """Unpack pinned packages into a folder, for the Python of the base, not for that of this machine."""
+    """Unpack pinned packages into a folder, for the Python of the base, not for that of this
+    machine.
+    """
     machine = os.uname().machine
-    platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
+    platforms = [
+        f"--platform=manylinux{version}_{machine}"
+        for version in ("2014", "_2_17", "_2_27", "_2_28")
+    ]
     run(
         sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps", "--require-hashes",
         "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms, "--requirement", requirements,
@@ -144,7 +176,9 @@ def wheels(requirements: Path, folder: Path) -> None:
 
 def worker_tag() -> str:
     """Image reference of the worker; the tag is a hash of its sources."""
-    sources = sorted(p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    sources = sorted(
+        p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    )
     return f"{WORKER_IMAGE}:{digest(*BASE, *sources)}"
 
 

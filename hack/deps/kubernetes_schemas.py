@@ -1,8 +1,9 @@
-"""Strict JSON schemas of the objects that the charts render, for kubeconform: python3 -m hack.deps.kubernetes_schemas.
+"""Strict JSON schemas of the objects that the charts render, for kubeconform: python3 -m
+hack.deps.kubernetes_schemas.
 
-Their sources are the Go modules that hack/go pins: the same Kubernetes and JobSet that the tests run, without network
-access. Other versions of Kubernetes come from the Go module proxy. Strict: an undeclared field is an error, because the
-API server would drop it.
+Their sources are the Go modules that hack/go pins: the same Kubernetes and JobSet that the tests
+run, without network access. Other versions of Kubernetes come from the Go module proxy. Strict: an
+undeclared field is an error, because the API server would drop it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ KUBERNETES = {
     "apis__apps__v1": ("DaemonSet", "Deployment", "StatefulSet"),
     "apis__batch__v1": ("CronJob", "Job"),
     "apis__networking.k8s.io__v1": ("NetworkPolicy",),
-    "apis__rbac.authorization.k8s.io__v1": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "apis__rbac.authorization.k8s.io__v1": (
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+    ),
     "apis__policy__v1": ("PodDisruptionBudget",),
     "apis__scheduling.k8s.io__v1beta1": ("PodGroup",),  # since 1.37
 }
@@ -36,8 +42,12 @@ def location(version: str = "") -> str:
 
 
 def folder(version: str = "") -> Path:
-    """Folder with the schemas of a version of Kubernetes, or of the pinned one, written if necessary."""
-    kubernetes = source("kubernetes", f"k8s.io/kubernetes@v{version}" if version else "k8s.io/kubernetes")
+    """Folder with the schemas of a version of Kubernetes, or of the pinned one, written if
+    necessary.
+    """
+    kubernetes = source(
+        "kubernetes", f"k8s.io/kubernetes@v{version}" if version else "k8s.io/kubernetes"
+    )
     jobset = source("jobset", "sigs.k8s.io/jobset")
     sources = [Path(__file__).read_text(), kubernetes["Version"], jobset["Version"]]
     target = CACHE / f"schemas-{hashlib.sha256(repr(sources).encode()).hexdigest()[:12]}"
@@ -51,7 +61,11 @@ def folder(version: str = "") -> Path:
                 for document, kinds in KUBERNETES.items():
                     if not (openapi / f"{document}_openapi.json").exists():
                         continue
-                    write_kubernetes(scratch, json.loads((openapi / f"{document}_openapi.json").read_text()), kinds)
+                    write_kubernetes(
+                        scratch,
+                        json.loads((openapi / f"{document}_openapi.json").read_text()),
+                        kinds,
+                    )
                 meta = json.loads((openapi / "api__v1_openapi.json").read_text())["components"]
                 for crd in sorted((Path(jobset["Dir"]) / "charts/jobset/crds").glob("*.yaml")):
                     write_crd(scratch, yaml.safe_load(crd.read_text()), meta)
@@ -67,7 +81,11 @@ def write_kubernetes(target: Path, document: dict, kinds: tuple[str, ...]) -> No
 
 def write_crd(target: Path, crd: dict, meta: dict) -> None:
     for version in crd["spec"]["versions"]:
-        gvk = {"group": crd["spec"]["group"], "version": version["name"], "kind": crd["spec"]["names"]["kind"]}
+        gvk = {
+            "group": crd["spec"]["group"],
+            "version": version["name"],
+            "kind": crd["spec"]["names"]["kind"],
+        }
         schema = version["schema"]["openAPIV3Schema"]
         # A CRD does not declare metadata; the API server adds it.
         schema["properties"]["metadata"] = {"$ref": f"#/components/schemas/{OBJECT_META}"}
@@ -81,7 +99,9 @@ def write(target: Path, gvk: dict[str, str], schema: dict, components: dict) -> 
         "allOf": [strict(schema), {"required": ["apiVersion", "kind", "metadata"]}],
         "components": strict(components),
     }
-    (target / "-".join([gvk["kind"].lower(), *suffix])).with_suffix(".json").write_text(json.dumps(whole))
+    (target / "-".join([gvk["kind"].lower(), *suffix])).with_suffix(".json").write_text(
+        json.dumps(whole)
+    )
 
 
 def strict(schema):
@@ -94,7 +114,9 @@ def strict(schema):
     if schema.get("x-kubernetes-int-or-string") is True or schema.get("format") == "int-or-string":
         closed.pop("type", None)
         closed["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    elif isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+    elif isinstance(schema.get("properties"), dict) and not schema.get(
+        "x-kubernetes-preserve-unknown-fields"
+    ):
         closed.setdefault("additionalProperties", False)
     return closed
 

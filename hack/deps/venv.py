@@ -1,8 +1,10 @@
-"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] ….
+"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz]
+[skypilot] ….
 
-`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning, for its
-example. `browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests
-of experiment trackers. The last two have a hundred packages each and get separate environments.
+`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning,
+for its example. `browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with
+SkyPilot. `track`: the tests of experiment trackers. The last two have a hundred packages each and
+get separate environments.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def ensure(name: str) -> None:
     locked = REPO / "requirements" / f"{name}.txt"
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
-    # track.txt omits requirements of MLflow's server that it does not use; the others omit what is in torch.txt.
+    # track.txt omits requirements of MLflow's server that it does not use; the others omit what is
+    # in torch.txt.
     no_deps = ["--no-deps"] if name in ("track", "train", "trainers") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():
@@ -33,7 +36,15 @@ def ensure(name: str) -> None:
             remove(venv)
             run(sys.executable, "-m", "venv", venv)
             (venv / ".created").touch()
-        run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", *no_deps, "--requirement", locked)
+        run(
+            venv / "bin" / "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            *no_deps,
+            "--requirement",
+            locked,
+        )
     for old in venv.glob(f".{name}-*"):
         old.unlink()
     stamp.touch()

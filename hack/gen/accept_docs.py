@@ -1,4 +1,6 @@
-"""Page docs/accept-checks.md: generated from the registry of checks and the tables of limits and figures."""
+"""Page docs/accept-checks.md: generated from the registry of checks and the tables of limits and
+figures.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,15 @@ Tests run every row of this table.
 |---|---|---|
 """
 KINDS = ("specification", "observed", "best", "sustained", "derived", "fixed")
-GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_copy", "memory_triad")
+GEMM = (
+    "gemm_fp32",
+    "gemm_tf32",
+    "gemm_bf16",
+    "gemm_fp16",
+    "gemm_fp8",
+    "memory_copy",
+    "memory_triad",
+)
 
 
 def page() -> str:
@@ -102,10 +112,14 @@ def page() -> str:
     from gpuworker.runtime import gpu_specs
 
     checks = registry.load()
-    parts = [HEAD, "\n| check | proves | quick | full | burn-in | prolog |\n|---|---|---|---|---|---|\n"]
+    parts = [
+        HEAD,
+        "\n| check | proves | quick | full | burn-in | prolog |\n|---|---|---|---|---|---|\n",
+    ]
     for name, check in registry.node_checks().items():
         times = (
-            f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in check_spec.LEVELS
+            f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else ""
+            for level in check_spec.LEVELS
         )
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
     parts.append(AFTER_CHECKS)
@@ -115,13 +129,25 @@ def page() -> str:
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
         if check.spec.measures:
-            parts.append("\n| number | unit | better | noise | what it is | limit |\n|---|---|---|---|---|---|\n")
+            parts.append(
+                "\n| number | unit | better | noise | what it is | limit |\n|---|---|---|---|---|---|\n"
+            )
         for key, measure in check.spec.measures.items():
             limit = f"`{measure.limit}`" if measure.limit else "-"
-            noise = "not compared" if math.isinf(measure.noise) else f"{measure.noise:g}" if measure.noise else "-"
-            parts.append(_row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit))
+            noise = (
+                "not compared"
+                if math.isinf(measure.noise)
+                else f"{measure.noise:g}"
+                if measure.noise
+                else "-"
+            )
+            parts.append(
+                _row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit)
+            )
         if check.spec.faults:
-            parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
+            parts.append(
+                f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n"
+            )
     parts.append(WATCHES)
     for name, text in RUNNER.items():
         parts.append(_row(f"`{name}`", text))
@@ -132,10 +158,27 @@ def page() -> str:
     for keys in texts.values():
         rule = RULES[keys[0]]
         kinds = [kind for kind in KINDS if kind in rule.shares]
-        shares = (" / ".join(f"{rule.shares[kind][side] or '-'}" for kind in kinds) for side in (0, 1))
-        parts.append(_row(", ".join(f"`{key}`" for key in keys), rule.unit, " / ".join(kinds), *shares, rule.source))
-    parts += [MODELS, "\n", _row("model", *(f"`{key}`" for key in GEMM)), "|---" * (len(GEMM) + 1) + "|\n"]
-    parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
+        shares = (
+            " / ".join(f"{rule.shares[kind][side] or '-'}" for kind in kinds) for side in (0, 1)
+        )
+        parts.append(
+            _row(
+                ", ".join(f"`{key}`" for key in keys),
+                rule.unit,
+                " / ".join(kinds),
+                *shares,
+                rule.source,
+            )
+        )
+    parts += [
+        MODELS,
+        "\n",
+        _row("model", *(f"`{key}`" for key in GEMM)),
+        "|---" * (len(GEMM) + 1) + "|\n",
+    ]
+    parts += [
+        _row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS
+    ]
     parts.append(FAULTS)
     for fault in fault_injection.known_faults(checks):
         parts.append(_row(f"`{fault.id}`", fault.check or "the runner", f"`{fault.kind}`"))
@@ -151,7 +194,9 @@ def _figure(key: str, entry: dict) -> str:
         return ""
     threshold = Limits((entry["model"],)).threshold(key, Measure("", "", limit=key), "cuda:0")
     pair = (threshold.fail, threshold.warn)
-    limits = " / ".join("-" if limit is None else f"{limit:.{0 if limit >= 100 else 1}f}" for limit in pair)
+    limits = " / ".join(
+        "-" if limit is None else f"{limit:.{0 if limit >= 100 else 1}f}" for limit in pair
+    )
     return f"{entry[key]['specification']:g} ({limits})"
 
 

@@ -1,4 +1,6 @@
-"""Names for gpu-accept, so that a misspelt one is refused: checks and faults in its schema, others in a template."""
+"""Names for gpu-accept, so that a misspelt one is refused: checks and faults in its schema, others
+in a template.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def definitions() -> dict[str, dict]:
 
 
 def helm() -> str:
-    """The template gpu-accept.names: names by the value whose keys they are. No message of a schema would list them."""
+    """The template gpu-accept.names: names by the value whose keys they are. No message of a schema
+    would list them.
+    """
     names = {"limits": sorted(known_limits()), "expect": list(VERSIONS)}
     comment = "{{/* Generated from the checks by `make generate`. */}}"
-    return f'{comment}\n{{{{- define "gpu-accept.names" -}}}}\n{json.dumps(names)}\n{{{{- end }}}}\n'
+    return (
+        f'{comment}\n{{{{- define "gpu-accept.names" -}}}}\n{json.dumps(names)}\n{{{{- end }}}}\n'
+    )

@@ -1,4 +1,6 @@
-"""Generator of charts/NAME/README.md, from Chart.yaml, the comments in values.yaml, and the schema of the values."""
+"""Generator of charts/NAME/README.md, from Chart.yaml, the comments in values.yaml, and the schema
+of the values.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +64,19 @@ def rows(text: str, schema: dict) -> Iterator[str]:
         default = values
         for name in path:  # a value that is only in a comment has no default
             default = default.get(name) if isinstance(default, dict) else None
-        cells = (f"`{'.'.join(path)}`", kind(at(schema, path), schema), shown(default, path, values), comment)
+        cells = (
+            f"`{'.'.join(path)}`",
+            kind(at(schema, path), schema),
+            shown(default, path, values),
+            comment,
+        )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def documented(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Path and comment of every key that has a comment `# -- …` above it, also of a key in the last comment line."""
+    """Path and comment of every key that has a comment `# -- …` above it, also of a key in the last
+    comment line.
+    """
     comment: list[str] = []
     above: list[tuple[int, str]] = []  # indentation and name of the maps around a line
     for line in [*text.splitlines(), ""]:
@@ -76,8 +85,12 @@ def documented(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
             continue
         key = re.match(r"( *)([A-Za-z][\w.-]*):", line)
         if key:
-            above = [(indent, name) for indent, name in above if indent < len(key[1])] + [(len(key[1]), key[2])]
-        elif comment and (only := re.match(r"([A-Za-z]\w*): ", comment[-1])):  # `# key: value`, then an empty line
+            above = [(indent, name) for indent, name in above if indent < len(key[1])] + [
+                (len(key[1]), key[2])
+            ]
+        elif comment and (
+            only := re.match(r"([A-Za-z]\w*): ", comment[-1])
+        ):  # `# key: value`, then an empty line
             above, comment, key = [(0, only[1])], comment[:-1], only
         if key and comment:
             yield tuple(name for _, name in above), " ".join(comment)
@@ -101,7 +114,9 @@ def kind(node: dict, schema: dict) -> str:
     """Type of a value, or the values that it can have."""
     for choice in ("oneOf", "anyOf"):
         if choice in node:
-            return " or ".join(dict.fromkeys(kind(resolved(each, schema), schema) for each in node[choice]))
+            return " or ".join(
+                dict.fromkeys(kind(resolved(each, schema), schema) for each in node[choice])
+            )
     if len(node.get("enum", ())) > MOST_CHOICES:
         return "string"
     if "enum" in node:

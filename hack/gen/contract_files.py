@@ -1,4 +1,6 @@
-"""Files and parts of files generated from the contract table, worker/src/gpuworker/runtime/contract.py."""
+"""Files and parts of files generated from the contract table,
+worker/src/gpuworker/runtime/contract.py.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,14 @@ SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make gener
 
 
 def helm(chart: str) -> str:
-    """The template CHART.contract: JSON, to be read with fromJson, which takes a tenth of the time of fromYaml."""
+    """The template CHART.contract: JSON, to be read with fromJson, which takes a tenth of the time
+    of fromYaml.
+    """
     groups = chart == "job-group"
     reserved = contract.reserved_names(groups=groups)
-    variables = [each for each in contract.VARIABLES if chart in each.charts or len(each.charts) > 1]
+    variables = [
+        each for each in contract.VARIABLES if chart in each.charts or len(each.charts) > 1
+    ]
     table = {
         "exitCodes": {code.name: code.value for code in contract.ExitCode},
         "ports": {
@@ -60,7 +66,12 @@ def instead(name: str, chart: str) -> str:
 
 def filled(schema: str) -> str:
     """Text of a schema with the contract's constants in place of $NAME."""
-    return re.sub(r"(?<= )\$([A-Z_]+)$", lambda found: str(getattr(contract, found[1])), schema, flags=re.MULTILINE)
+    return re.sub(
+        r"(?<= )\$([A-Z_]+)$",
+        lambda found: str(getattr(contract, found[1])),
+        schema,
+        flags=re.MULTILINE,
+    )
 
 
 def reserved_pattern() -> str:

@@ -1,4 +1,6 @@
-"""Diagnostic codes with their meaning and an example that causes each; docs/jobgen-errors.md is generated from them."""
+"""Diagnostic codes with their meaning and an example that causes each; docs/jobgen-errors.md is
+generated from them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ HEADER = "name: rl\nexecution: parallel\n---\n"
 class Code:
     meaning: str
     example: str  # the group file, or the task below HEADER if it starts with "name: trainer"
-    files: dict[str, int | None] = field(default_factory=dict)  # path -> size of files next to it; None: a named pipe
+    files: dict[str, int | None] = field(
+        default_factory=dict
+    )  # path -> size of files next to it; None: a named pipe
 
     @property
     def source(self) -> str:
@@ -30,34 +34,52 @@ CODES = {
         "The file is larger than 4 MB, has too many keys and values, or grows too large with its aliases expanded.",
         "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
         + "".join(
-            f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
+            f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"
+            for old, new in zip("abcdefg", "bcdefgh", strict=True)
         ),
     ),
-    "too-deep": Code("Mappings and lists are nested too deeply, or an alias contains itself.", "a: &a [*a]\n"),
+    "too-deep": Code(
+        "Mappings and lists are nested too deeply, or an alias contains itself.", "a: &a [*a]\n"
+    ),
     "not-a-group": Code(
         "The file is not a job group. The message names what it is and what to do.",
         "name: single\nrun: python train.py\n",
     ),
     # YAML
-    "duplicate-key": _task("A mapping has the same key twice. YAML would keep the last value.", "run: a\nrun: b"),
+    "duplicate-key": _task(
+        "A mapping has the same key twice. YAML would keep the last value.", "run: a\nrun: b"
+    ),
     "yaml-key": _task("YAML does not read a key as text, for example no or 1.", "envs: {no: x}"),
-    "yaml-surprise": _task("YAML changes the value of a variable (no, 010, 12:30, 1.10).", "envs: {VERSION: 1.10}"),
+    "yaml-surprise": _task(
+        "YAML changes the value of a variable (no, 010, 12:30, 1.10).", "envs: {VERSION: 1.10}"
+    ),
     "bad-tag": _task("A YAML tag is unknown, or the value does not fit its tag.", "run: !script x"),
     # Fields
     "unknown-field": _task("The schema has no such field.", "resorces: {cpus: 4}"),
-    "wrong-type": _task("The value has the wrong type, for example text in place of a number.", "num_nodes: two"),
-    "bad-value": _task("The value has the right type, but the field does not accept it.", "resources: {memory: lots}"),
-    "missing-field": Code("A required field is missing.", "name: rl\nexecution: parallel\n---\nrun: echo hi\n"),
-    "missing-value": _task("A variable has no value, neither in the file nor from --env.", "envs: {TOKEN: }"),
+    "wrong-type": _task(
+        "The value has the wrong type, for example text in place of a number.", "num_nodes: two"
+    ),
+    "bad-value": _task(
+        "The value has the right type, but the field does not accept it.",
+        "resources: {memory: lots}",
+    ),
+    "missing-field": Code(
+        "A required field is missing.", "name: rl\nexecution: parallel\n---\nrun: echo hi\n"
+    ),
+    "missing-value": _task(
+        "A variable has no value, neither in the file nor from --env.", "envs: {TOKEN: }"
+    ),
     "refused-field": _task(
         "jobgen does not support the field. The message gives the reason and the alternative.",
         "resources: {use_spot: true}",
     ),
     "ignored-field": _task(
-        "The field has no meaning on Kubernetes and is left out.", "resources: {max_hourly_cost: 10}"
+        "The field has no meaning on Kubernetes and is left out.",
+        "resources: {max_hourly_cost: 10}",
     ),
     "honoured-differently": _task(
-        "The field works differently from SkyPilot. The message describes how.", 'resources: {accelerators: "H100:0.5"}'
+        "The field works differently from SkyPilot. The message describes how.",
+        'resources: {accelerators: "H100:0.5"}',
     ),
     "no-effect": Code(
         "The field is valid but has no effect.",
@@ -74,7 +96,8 @@ CODES = {
         {".sky.yaml": 10},
     ),
     "workload-jobs": _task(
-        "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.", "num_nodes: 101"
+        "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.",
+        "num_nodes: 101",
     ),
     "conflicting-fields": _task(
         "Two fields, or two tasks, exclude each other.", "resources: {gpus: L4, accelerators: L4}"
@@ -86,7 +109,8 @@ CODES = {
     ),
     # Names
     "bad-name": Code(
-        "Kubernetes does not accept the name.", "name: My_Group\nexecution: parallel\n---\nname: trainer\n"
+        "Kubernetes does not accept the name.",
+        "name: My_Group\nexecution: parallel\n---\nname: trainer\n",
     ),
     "name-too-long": Code(
         "Object names that contain the name are too long for Kubernetes.",
@@ -107,7 +131,8 @@ CODES = {
         "secrets: {HF_TOKEN: abc}",
     ),
     "secret-in-values": _task(
-        "A path contains a secret, which would be readable in the values.", "secrets: {PLACE: abc}\nworkdir: $PLACE"
+        "A path contains a secret, which would be readable in the values.",
+        "secrets: {PLACE: abc}\nworkdir: $PLACE",
     ),
     "credential-value": _task(
         "A value looks like a credential, by its format or by the name of its variable, and would be readable in the "
@@ -125,14 +150,17 @@ CODES = {
     ),
     # Files and volumes
     "embedded": _task(
-        "The files are embedded in the values.", "file_mounts: {/etc/app.toml: app.toml}", {"app.toml": 120}
+        "The files are embedded in the values.",
+        "file_mounts: {/etc/app.toml: app.toml}",
+        {"app.toml": 120},
     ),
     "file-missing": _task(
         "The file or folder does not exist in the folders that the message names, or is empty.",
         "workdir: no-such-folder",
     ),
     "file-outside": _task(
-        "The path leads outside the folder in which it is looked up; --allow-outside permits it.", "workdir: .."
+        "The path leads outside the folder in which it is looked up; --allow-outside permits it.",
+        "workdir: ..",
     ),
     "file-unreadable": _task(
         "The path is not a file or folder, is not readable, or is a folder that contains itself.",

@@ -1,11 +1,20 @@
-"""The lines of charts/job-group/files/entry.sh that define exit codes, generated from the contract table."""
+"""The lines of charts/job-group/files/entry.sh that define exit codes, generated from the contract
+table.
+"""
 
 from __future__ import annotations
 
 from hack.gen.contract_files import SOURCE, contract
 from hack.paths import between
 
-NAMES = ("FAILED", "USAGE", "NODE_LOST", "NODE_UNFIT", "SAVED", "STOPPED")  # those that the script uses
+NAMES = (
+    "FAILED",
+    "USAGE",
+    "NODE_LOST",
+    "NODE_UNFIT",
+    "SAVED",
+    "STOPPED",
+)  # those that the script uses
 FIRST, LAST = f"# Exit codes. {SOURCE}\n", "# End of the generated lines.\n"
 
 

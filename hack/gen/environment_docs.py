@@ -73,7 +73,9 @@ def page() -> str:
     for code, meaning in contract.EXIT_CODE_MEANINGS.items():
         policy = POLICIES.get(code.name, "count a failure" if code else "end")
         text += f"| {code} | {code.name.lower().replace('_', '-')} | {meaning} | {policy} |\n"
-    longest = contract.LONGEST_NAME.replace("%s", "GROUP", 1).replace("%s", "TASK").replace("%d", "RANK")
+    longest = (
+        contract.LONGEST_NAME.replace("%s", "GROUP", 1).replace("%s", "TASK").replace("%d", "RANK")
+    )
     return text + LIMITS.format(
         mounts=listed(contract.RESERVED_MOUNTS),
         name=contract.NAME_LIMIT,
@@ -93,7 +95,11 @@ def override(variable: contract.Variable) -> str:
     if variable.override is not contract.Override.REFUSED:
         return "yes" + (f"; {listed(followers)} follows" if followers else "")
     paths = {chart: instead(variable.name, chart) for chart in variable.charts}
-    paths = {chart: path.replace("TASK", "tasks.NAME").replace("ENV", "env") for chart, path in paths.items() if path}
+    paths = {
+        chart: path.replace("TASK", "tasks.NAME").replace("ENV", "env")
+        for chart, path in paths.items()
+        if path
+    }
     if not paths:
         return "refused"
     if len(set(paths.values())) == 1:

@@ -30,7 +30,17 @@ HEAD = """\
 What every program, template, schema and helper of tests is, in its own words. [Architecture](architecture.md) has how
 they work together, and the file for a task; what is generated is not here.
 """
-SKIPPED = ("/tests/", "/ci/", "NOTES.txt", ".md", ".json", ".pyz", "/.helmignore", "Chart.yaml", "values.yaml")
+SKIPPED = (
+    "/tests/",
+    "/ci/",
+    "NOTES.txt",
+    ".md",
+    ".json",
+    ".pyz",
+    "/.helmignore",
+    "Chart.yaml",
+    "values.yaml",
+)
 
 
 def page() -> str:
@@ -41,7 +51,11 @@ def _section(folder: str, pattern: str) -> str:
     rows = []
     for path in sorted((REPO / folder).rglob(pattern)):
         name = path.relative_to(REPO).as_posix()
-        if path.is_file() and not name.endswith(SKIPPED) and not any(each in name for each in SKIPPED[:2]):
+        if (
+            path.is_file()
+            and not name.endswith(SKIPPED)
+            and not any(each in name for each in SKIPPED[:2])
+        ):
             text = path.read_text()
             if "Generated from" not in text[:200] and not _is_copy(name):
                 sentence = _first_sentence(path, text)
@@ -64,6 +78,10 @@ def _first_sentence(path: Path, text: str) -> str:
 def _first_comment(text: str) -> str:
     title, comment = r"^(?:title|description): (.*)$", r"^((?:(?:#|--) [^\n]*\n)+)"
     found = re.search(title, text, re.MULTILINE) if text.startswith("$schema") else None
-    found = found or re.search(r"\{\{-? ?/\*(.*?)\*/", text, re.DOTALL) or re.search(comment, text, re.MULTILINE)
+    found = (
+        found
+        or re.search(r"\{\{-? ?/\*(.*?)\*/", text, re.DOTALL)
+        or re.search(comment, text, re.MULTILINE)
+    )
     words = re.sub(r"^(#|--) ?", "", found[1] if found else "", flags=re.MULTILINE)
     return re.sub(r"Copy of charts/shared/[\w.]+\s", "", words)

@@ -63,26 +63,46 @@ FIGURES = REPO / "worker/src/gpuworker/runtime/gpu_specs.yaml"
 def outputs() -> Iterator[tuple[Path, str | bytes]]:
     """Every generated file with its content."""
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
-    shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text()) | accept_names.definitions()
+    shared |= (
+        json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
+        | accept_names.definitions()
+    )
     for chart in CHARTS:
-        schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
+        schema = yaml.safe_load(
+            contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text())
+        )
         place(schema, shared["elsewhere"] | schema.pop("elsewhere"))
         if task := schema.get("definitions", {}).get("task"):
             place(task, shared["elsewhere"] | schema.pop("elsewhereInATask"))
-        yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))
-        yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
+        yield (
+            REPO / f"charts/{chart}/values.schema.json",
+            chart_schema(with_definitions(schema, shared)),
+        )
+        yield (
+            REPO / f"charts/{chart}/templates/_keys.tpl",
+            value_keys.helm(chart, with_definitions(schema, shared)),
+        )
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
-        yield REPO / f"charts/{chart}/README.md", chart_readme.page(chart, with_definitions(schema, shared))
+        yield (
+            REPO / f"charts/{chart}/README.md",
+            chart_readme.page(chart, with_definitions(schema, shared)),
+        )
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         yield from programs.files(chart)
-        yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
+        yield (
+            REPO / f"charts/{chart}/templates/_defaults.tpl",
+            value_keys.defaults(REPO / "charts" / chart),
+        )
         for path in sorted((REPO / "charts/shared").iterdir()):
             if chart in SHARED_BY.get(path.name, CHARTS):
                 text = path.read_text().replace('"CHART.', f'"{chart}.')
                 yield REPO / f"charts/{chart}/templates/{path.name}", text
     yield REPO / "charts/gpu-accept/templates/_names.tpl", accept_names.helm()
     for name in ("report", "fleet"):
-        yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
+        yield (
+            REPO / f"schemas/{name}.schema.json",
+            to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text())),
+        )
     yield FIGURES.with_suffix(".json"), to_json(yaml.safe_load(FIGURES.read_text()))
     text = json.dumps(jobgroup_schema.document(), ensure_ascii=False, separators=(",", ":"))
     yield REPO / "generator/src/jobgen/schemas/document.json", f"{text}\n"
@@ -110,7 +130,9 @@ def place(schema: dict, elsewhere: dict[str, str]) -> None:
 def with_definitions(schema: dict, shared: dict) -> dict:
     """Add the shared definitions that the schema uses, and those that they use."""
     found = dict(schema.get("definitions", {}))
-    while missing := sorted(set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, found]))) - set(found)):
+    while missing := sorted(
+        set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, found]))) - set(found)
+    ):
         found |= {name: shared[name] for name in missing}
     return {**schema, "definitions": found}
 
@@ -122,7 +144,9 @@ def to_json(data: dict | list) -> str:
 def chart_schema(schema: dict) -> str:
     """JSON with each definition of Kubernetes on one line."""
     kubernetes = {name: each for name, each in schema["definitions"].items() if name[0].isupper()}
-    text = to_json({**schema, "definitions": {**schema["definitions"], **dict.fromkeys(kubernetes)}})
+    text = to_json(
+        {**schema, "definitions": {**schema["definitions"], **dict.fromkeys(kubernetes)}}
+    )
     for name, definition in kubernetes.items():
         text = text.replace(f'    "{name}": null', f'    "{name}": {json.dumps(definition)}')
     return text
@@ -146,9 +170,14 @@ def entry() -> None:
     names = ", ".join(stale)
     if check and stale:
         raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
-    print(f"written: {names}" if stale else "nothing to do: all generated files are up to date", flush=True)
+    print(
+        f"written: {names}" if stale else "nothing to do: all generated files are up to date",
+        flush=True,
+    )
     if not check and str(FIGURES.with_suffix(".json").relative_to(REPO)) in stale:
-        subprocess.run([sys.executable, "-m", "hack.gen.generate"], check=True)  # modules here read the old figures
+        subprocess.run(
+            [sys.executable, "-m", "hack.gen.generate"], check=True
+        )  # modules here read the old figures
 
 
 if __name__ == "__main__":

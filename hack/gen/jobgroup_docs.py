@@ -60,7 +60,11 @@ def fields() -> str:
     header, task = whole("header"), whole("task")
     resources, config = task["properties"]["resources"], task["properties"]["config"]
     kubernetes = config["properties"]["kubernetes"]
-    recovery = next(branch for branch in resources["properties"]["job_recovery"]["anyOf"] if branch.get("properties"))
+    recovery = next(
+        branch
+        for branch in resources["properties"]["job_recovery"]["anyOf"]
+        if branch.get("properties")
+    )
     parts = [
         ("The header: the first document", "", header),
         ("A task: every further document", "", task),
@@ -68,7 +72,11 @@ def fields() -> str:
         ("`resources.job_recovery`", "resources.job_recovery.", recovery),
         ("`config` of a task", "config.", config),
         ("`config.kubernetes`", "config.kubernetes.", kubernetes),
-        ("`config.kubernetes.kueue`", "config.kubernetes.kueue.", kubernetes["properties"]["kueue"]),
+        (
+            "`config.kubernetes.kueue`",
+            "config.kubernetes.kueue.",
+            kubernetes["properties"]["kueue"],
+        ),
     ]
     return FIELDS + "".join(table(*part) for part in parts) + differences()
 
@@ -76,8 +84,17 @@ def fields() -> str:
 def differences() -> str:
     lines = [DIFFERENCES]
     for kind in (REFUSED, ACCEPTED, OTHER):
-        lines += [f"### {kind[0].upper()}{kind[1:]}", "", "| difference | reason | example |", "|---|---|---|"]
-        lines += [f"| {entry.what} | {entry.why} | {code(entry.example)} |" for entry in TABLE if entry.kind == kind]
+        lines += [
+            f"### {kind[0].upper()}{kind[1:]}",
+            "",
+            "| difference | reason | example |",
+            "|---|---|---|",
+        ]
+        lines += [
+            f"| {entry.what} | {entry.why} | {code(entry.example)} |"
+            for entry in TABLE
+            if entry.kind == kind
+        ]
         lines += [""]
     return "\n".join(lines[:-1]) + "\n" + DEFAULTS
 
@@ -93,7 +110,9 @@ def table(title: str, prefix: str, schema: dict) -> str:
         examples = ", ".join(f"`{cell(shown(each))}`" for each in field.get("examples", [])) or " "
         support = f"**{SUPPORT[field['x-support']]}**"
         note = f": {cell(field['x-note'])}" if "x-note" in field else ""
-        lines.append(f"| `{prefix}{name}` | {examples} | {cell(field['description'])} | {support}{note} |")
+        lines.append(
+            f"| `{prefix}{name}` | {examples} | {cell(field['description'])} | {support}{note} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -114,7 +133,11 @@ def errors() -> str:
 
 def section(name: str, code) -> str:
     (line, *_) = example_lines(name, code)
-    source = code.source if code.source.isprintable() or "\0" not in code.source else code.source.replace("\0", "\\0")
+    source = (
+        code.source
+        if code.source.isprintable() or "\0" not in code.source
+        else code.source.replace("\0", "\\0")
+    )
     files = "".join(f"\nWith the file `{path}`{kind(size)}.\n" for path, size in code.files.items())
     return f"\n## {name}\n\n{code.meaning}\n\n```yaml\n{source}```\n{files}\n```text\n{line}\n```\n"
 

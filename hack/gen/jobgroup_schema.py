@@ -1,4 +1,6 @@
-"""Generator of jobgen's JSON Schemas from schemas/jobgroup, and of its list of GPU types from the chart."""
+"""Generator of jobgen's JSON Schemas from schemas/jobgroup, and of its list of GPU types from the
+chart.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,18 @@ def whole(name: str) -> dict:
 
 def source(name: str) -> dict:
     # Through JSON, because aliases of YAML make two fields one object.
-    text = (SOURCES / f"{name}.yaml").read_text().replace("RESERVED", contract_files.reserved_pattern())
+    text = (
+        (SOURCES / f"{name}.yaml")
+        .read_text()
+        .replace("RESERVED", contract_files.reserved_pattern())
+    )
     return json.loads(json.dumps(yaml.safe_load(text)))
 
 
 def include(schema: dict, definitions: dict) -> None:
-    """Replace `allOf: [{$ref: NAME.yaml}]` by the file's content, and a local reference by its definition."""
+    """Replace `allOf: [{$ref: NAME.yaml}]` by the file's content, and a local reference by its
+    definition.
+    """
     for field in list(schema.get("properties", {}).values()):
         for part in field.pop("allOf", []):
             if part["$ref"].startswith("#"):
@@ -71,8 +79,12 @@ def include(schema: dict, definitions: dict) -> None:
 
 
 def add_kubernetes(schema, definitions: dict) -> None:
-    """Replace `x-kubernetes: TYPE` by the type's schema; fields that are written beside it keep their own."""
-    types = json.loads((REPO / "schemas/charts/kubernetes.json").read_text(), object_hook=with_property_names)
+    """Replace `x-kubernetes: TYPE` by the type's schema; fields that are written beside it keep
+    their own.
+    """
+    types = json.loads(
+        (REPO / "schemas/charts/kubernetes.json").read_text(), object_hook=with_property_names
+    )
 
     def visit(part) -> None:
         if isinstance(part, list):
@@ -94,14 +106,18 @@ def add_kubernetes(schema, definitions: dict) -> None:
 
 
 def with_property_names(part: dict) -> dict:
-    """A pattern of keys in the form that jobgen reads, whose message names the key; Helm's would name another one."""
+    """A pattern of keys in the form that jobgen reads, whose message names the key; Helm's would
+    name another one.
+    """
     for pattern, value in part.pop("patternProperties", {}).items():
         part |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
     return part
 
 
 def with_end_of_text(part: dict) -> dict:
-    """A pattern in which $ matches only the end of the text for Python, too, which also accepts a line end after it."""
+    """A pattern in which $ matches only the end of the text for Python, too, which also accepts a
+    line end after it.
+    """
     if isinstance(part.get("pattern"), str):
         part["pattern"] = re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"$(?!\\n)", part["pattern"])
     return part
@@ -113,11 +129,14 @@ def allow_null(schema):
         return [allow_null(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: value if key == "examples" else allow_null(value) for key, value in schema.items()}
+    result = {
+        key: value if key == "examples" else allow_null(value) for key, value in schema.items()
+    }
     if "x-null" in schema:
         required = schema.get("required", [])
         result["properties"] = {
-            key: value if key in required else nullable(value) for key, value in result["properties"].items()
+            key: value if key in required else nullable(value)
+            for key, value in result["properties"].items()
         }
     return result
 

@@ -1,9 +1,10 @@
 """Names and types of the fields that users hand to Kubernetes: python -m hack.gen.pod_schema.
 
-Writes schemas/charts/kubernetes.json from the OpenAPI document of the Kubernetes that hack/go pins. It is a file of its
-own, because `make generate` needs no Go modules. A PodSpec and its containers require nothing: users write parts of
-them. The document has no rules for values, so RULES has those that a schema can have, from
-pkg/apis/core/validation/validation.go and pkg/apis/networking/validation/validation.go.
+Writes schemas/charts/kubernetes.json from the OpenAPI document of the Kubernetes that hack/go pins.
+It is a file of its own, because `make generate` needs no Go modules. A PodSpec and its containers
+require nothing: users write parts of them. The document has no rules for values, so RULES has those
+that a schema can have, from pkg/apis/core/validation/validation.go and
+pkg/apis/networking/validation/validation.go.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ PORT = {"minimum": 1, "maximum": 65535}
 PORT_NAME = {"pattern": "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$", "maxLength": 15}
 LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE = {"pattern": "^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"}
-LABELS = {"patternProperties": {LABEL_KEY: {"type": "string", **LABEL_VALUE}}, "additionalProperties": False}
+LABELS = {
+    "patternProperties": {LABEL_KEY: {"type": "string", **LABEL_VALUE}},
+    "additionalProperties": False,
+}
 PROTOCOL = one_of("TCP", "UDP", "SCTP")
 OPERATOR = one_of("In", "NotIn", "Exists", "DoesNotExist")
 PROFILE = one_of("RuntimeDefault", "Localhost", "Unconfined")
@@ -39,7 +43,9 @@ SPREAD = one_of("Honor", "Ignore")
 WEIGHT = {"minimum": 1, "maximum": 100}
 BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 PREFIX_LENGTH = "(12[0-8]|1[01][0-9]|[1-9]?[0-9])"  # of IPv6
-CIDR = {"pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/{PREFIX_LENGTH})$"}
+CIDR = {
+    "pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/{PREFIX_LENGTH})$"
+}
 FIELD = (
     r"^(metadata[.](name|namespace|uid|(labels|annotations)(\['[^']+'\])?)"
     r"|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?))$"
@@ -58,18 +64,32 @@ RULES = {
         "hostPort": {**PORT, "minimum": 0},
         "name": PORT_NAME,
     },
-    "EnvVar": {"name": {"pattern": "^[ -<>-~]+$"}},  # ASCII without =, since 1.34; before only letters, digits and -_.
+    "EnvVar": {
+        "name": {"pattern": "^[ -<>-~]+$"}
+    },  # ASCII without =, since 1.34; before only letters, digits and -_.
     "HTTPGetAction": {"scheme": one_of("", "HTTP", "HTTPS")},
     "HostPathVolumeSource": {
         "type": one_of(
-            *("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
+            *(
+                "",
+                "DirectoryOrCreate",
+                "Directory",
+                "FileOrCreate",
+                "File",
+                "Socket",
+                "CharDevice",
+                "BlockDevice",
+            )
         )
     },
     "IPBlock": {"cidr": CIDR, "except": {"items": {"type": "string", **CIDR}}},
     "LabelSelector": {"matchLabels": LABELS},
     "LabelSelectorRequirement": {"operator": OPERATOR, "key": {"pattern": LABEL_KEY}},
     "NetworkPolicyPort": {"protocol": PROTOCOL, "endPort": PORT},
-    "NodeSelectorRequirement": {"operator": one_of(*OPERATOR["enum"], "Gt", "Lt"), "key": {"pattern": LABEL_KEY}},
+    "NodeSelectorRequirement": {
+        "operator": one_of(*OPERATOR["enum"], "Gt", "Lt"),
+        "key": {"pattern": LABEL_KEY},
+    },
     "ObjectFieldSelector": {"fieldPath": {"pattern": FIELD}},
     "PodAffinityTerm": {"topologyKey": {"pattern": LABEL_KEY}},
     "PodSecurityContext": {
@@ -102,7 +122,8 @@ RULES = {
     "VolumeMount": {"mountPropagation": one_of("None", "HostToContainer", "Bidirectional")},
     "WeightedPodAffinityTerm": {"weight": WEIGHT},
 }
-# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity; no amount of a pod is negative.
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity; no amount of a
+# pod is negative.
 QUANTITY = {
     "type": ["string", "number"],
     "pattern": r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
@@ -121,7 +142,9 @@ def text() -> str:
     found: dict[str, dict] = {}
     folder = Path(source("kubernetes", "k8s.io/kubernetes")["Dir"]) / "api/openapi-spec/v3"
     for document, roots in ROOTS.items():
-        schemas = json.loads((folder / f"{document}_openapi.json").read_text())["components"]["schemas"]
+        schemas = json.loads((folder / f"{document}_openapi.json").read_text())["components"][
+            "schemas"
+        ]
         left = [name for name in schemas if name.rpartition(".")[2] in roots]
         while left:
             name = left.pop()
@@ -135,7 +158,9 @@ def text() -> str:
 
 
 def small(schema: dict, left: list[str]) -> dict:
-    """A schema without descriptions, defaults and requirements; `left` gains the names that it refers to."""
+    """A schema without descriptions, defaults and requirements; `left` gains the names that it
+    refers to.
+    """
     for part in schema.get("allOf", []):
         return small(part, left)
     if reference := schema.get("$ref", "").removeprefix(PREFIX):
@@ -143,7 +168,11 @@ def small(schema: dict, left: list[str]) -> dict:
         return {"$ref": f"#/definitions/{reference.rpartition('.')[2]}"}
     if "properties" in schema:
         fields = {name: small(field, left) for name, field in schema["properties"].items()}
-        required = {} if "containers" in fields or "stdin" in fields else {"required": schema.get("required", [])}
+        required = (
+            {}
+            if "containers" in fields or "stdin" in fields
+            else {"required": schema.get("required", [])}
+        )
         return {"type": "object", "additionalProperties": False, "properties": fields, **required}
     if schema.get("format") == "int-or-string":
         return NUMBER_OR_NAME

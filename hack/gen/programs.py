@@ -28,7 +28,8 @@ DATA = (".json", ".css", ".js")
 def files(chart: str) -> Iterator[tuple[Path, bytes]]:
     """The chart's archive with its content."""
     tree = packed(sources(modules()[name] for name in CHARTS[chart]))
-    # As gzip they would be too large for a ConfigMap. A Python without lzma is rare: torchvision needs it.
+    # As gzip they would be too large for a ConfigMap. A Python without lzma is rare: torchvision
+    # needs it.
     entries = {"modules.tar.xz": lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)}
     if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
         entries["sitecustomize.py"] = HOOK.read_bytes()
@@ -93,7 +94,9 @@ def files_of(name: str) -> Iterator[Path]:
         return
     for count in range(1, len(parts) + 1):
         path = SOURCES.joinpath(*parts[:count])
-        yield from (each for each in (path / "__init__.py", path.with_suffix(".py")) if each.exists())
+        yield from (
+            each for each in (path / "__init__.py", path.with_suffix(".py")) if each.exists()
+        )
 
 
 def packed(paths: Iterable[Path]) -> bytes:

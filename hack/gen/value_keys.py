@@ -23,18 +23,24 @@ def defaults(chart: Path) -> str:
 def helm(chart: str, schema: dict) -> str:
     """The template CHART.keys: paths as a YAML list, a map before what is in it."""
     defaults = yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())
-    text = yaml.safe_dump(list(needed(schema, schema, defaults)), width=116, default_flow_style=True)
+    text = yaml.safe_dump(
+        list(needed(schema, schema, defaults)), width=116, default_flow_style=True
+    )
     return f'{COMMENT}\n{{{{- define "{chart}.keys" -}}}}\n{text}{{{{- end }}}}\n'
 
 
 def needed(root: dict, node: dict, values: dict, path: str = "") -> Iterator[str]:
-    """Paths of keys, without those whose default is null and free maps with entries, which only null can empty."""
+    """Paths of keys, without those whose default is null and free maps with entries, which only
+    null can empty.
+    """
     for name, value in values.items():
         child = node["properties"].get(name, {})
         reference = child.get("$ref", "").rpartition("/")[2]
         if reference[:1].islower():  # not an object of Kubernetes
             child = root["definitions"][reference]
-        of_kubernetes = reference[:1].isupper()  # a security context: its fields may be null, the whole may not
+        of_kubernetes = reference[
+            :1
+        ].isupper()  # a security context: its fields may be null, the whole may not
         free = isinstance(value, dict) and "properties" not in child
         if value is not None and (of_kubernetes or not (free and value)):
             yield f"{path}{name}"

@@ -1,10 +1,12 @@
-"""Run everything that needs a GPU on a bare machine: python3 -m hack.gpu [--device cpu] [--only NAME…].
+"""Run everything that needs a GPU on a bare machine: python3 -m hack.gpu [--device cpu] [--only
+NAME…].
 
-It needs a checkout and a Python with torch; no network, no installation, no Kubernetes. Training also needs the package
-transformers, else its steps do not apply. Every step has its folder below --out, with log and result.json. A step that
-has a result is not repeated, so the same command continues after an interruption. summary.md and summary.json are
-written after every step. --device cpu is a dry run with tiny sizes.
-Exit code 0: every step ended as expected; 1: at least one did not; 2: it cannot start; 3: at least one was not run.
+It needs a checkout and a Python with torch; no network, no installation, no Kubernetes. Training
+also needs the package transformers, else its steps do not apply. Every step has its folder below
+--out, with log and result.json. A step that has a result is not repeated, so the same command
+continues after an interruption. summary.md and summary.json are written after every step. --device
+cpu is a dry run with tiny sizes. Exit code 0: every step ended as expected; 1: at least one did
+not; 2: it cannot start; 3: at least one was not run.
 """
 
 from __future__ import annotations
@@ -39,13 +41,19 @@ def entry() -> None:
         names, problem = machine.visible_gpus()
         gpus = args.gpus or len(names or ())
         if not gpus:
-            parser.error(f"no GPU is visible{f': {problem}' if problem else ''}; use --device cpu for a dry run")
+            parser.error(
+                f"no GPU is visible{f': {problem}' if problem else ''}; use --device cpu for a dry run"
+            )
     elif args.gpus:
         parser.error("--gpus is not for --device cpu")
     every = steps.steps(args.device, gpus)
-    if unknown := [each for each in args.only if not fnmatch.filter([step.name for step in every], each)]:
+    if unknown := [
+        each for each in args.only if not fnmatch.filter([step.name for step in every], each)
+    ]:
         parser.error(f"no step is called {unknown[0]}; --list prints them")
-    chosen = [each for each in every if any(fnmatch.fnmatch(each.name, pattern) for pattern in args.only)]
+    chosen = [
+        each for each in every if any(fnmatch.fnmatch(each.name, pattern) for pattern in args.only)
+    ]
     if args.list:
         print("\n".join(each.name for each in chosen))
         return
@@ -71,13 +79,26 @@ def entry() -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 -m hack.gpu", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m hack.gpu", description=__doc__.splitlines()[0]
+    )
     add = parser.add_argument
     add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu: a dry run with tiny sizes")
     add("--gpus", type=natural, default=0, help="GPUs to test (default: all that are visible)")
     add("--out", type=Path, help="folder of all reports (build/gpu-DEVICE)")
-    add("--seconds", type=natural, default=1200, help="after which no step is started and the running one ends (1200)")
-    add("--only", nargs="+", default=["*"], metavar="NAME", help="steps, such as train-* (default: all)")
+    add(
+        "--seconds",
+        type=natural,
+        default=1200,
+        help="after which no step is started and the running one ends (1200)",
+    )
+    add(
+        "--only",
+        nargs="+",
+        default=["*"],
+        metavar="NAME",
+        help="steps, such as train-* (default: all)",
+    )
     add("--list", action="store_true", help="print the names of the steps")
     return parser
 
@@ -95,7 +116,9 @@ def interpreter() -> str:
         return sys.executable
     if (found := CACHE / "venv" / "bin" / "python").exists():
         return str(found)
-    raise ToolError("this Python has no torch: use one that has, or run `python3 -m hack.deps.venv dev torch train`")
+    raise ToolError(
+        "this Python has no torch: use one that has, or run `python3 -m hack.deps.venv dev torch train`"
+    )
 
 
 def prepare(out: Path, device: str, gpus: int) -> TextIO:
@@ -116,8 +139,15 @@ def prepare(out: Path, device: str, gpus: int) -> TextIO:
 def environment(device: str) -> dict[str, str]:
     inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     paths = ":".join([*map(str, SOURCES), *inherited])
-    found = {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
-    return found | ({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")} if device == "cpu" else {})
+    found = {
+        "PYTHONPATH": paths,
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    return found | (
+        {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")} if device == "cpu" else {}
+    )
 
 
 class Progress:
@@ -133,7 +163,10 @@ class Progress:
                 self.printed.add(each.name)
                 code = "" if each.exit_code is None else f"exit code {each.exit_code}, "
                 count = f"[{len(self.printed)}/{self.expected}]"
-                print(f"{count} {each.name}: {each.result}, {code}{each.seconds:.0f} s  {each.why}", flush=True)
+                print(
+                    f"{count} {each.name}: {each.result}, {code}{each.seconds:.0f} s  {each.why}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

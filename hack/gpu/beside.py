@@ -1,4 +1,6 @@
-"""Run a program beside another one that holds 30 GiB of the GPU and computes: hack.gpu.beside DEVICE -m MODULE ARGS…"""
+"""Run a program beside another one that holds 30 GiB of the GPU and computes: hack.gpu.beside
+DEVICE -m MODULE ARGS…
+"""
 
 from __future__ import annotations
 

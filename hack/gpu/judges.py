@@ -23,7 +23,9 @@ def accepted(folder: Path, code: int) -> Judgement:
     ]
     verdict = f"{judged.verdict} (exit code {code})"
     passed = judged.verdict in ("PASS", "WARN") and code == 0
-    return Judgement(OK if passed else NOT_OK, f"{verdict}: {judged.reason}".removesuffix(": "), figures)
+    return Judgement(
+        OK if passed else NOT_OK, f"{verdict}: {judged.reason}".removesuffix(": "), figures
+    )
 
 
 def judged_report(folder: Path) -> Judged:
@@ -38,13 +40,17 @@ def any_verdict(folder: Path, code: int) -> Judgement:
 
 
 def found(check: str, kind: str, named: bool) -> Callable[[Path, int], Judgement]:
-    """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by its own kind.
+    """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by
+    its own kind.
 
-    Without peers on the node, a slow GPU is found by a limit only. The fault full-disk leaves no report, only a log.
+    Without peers on the node, a slow GPU is found by a limit only. The fault full-disk leaves no
+    report, only a log.
     """
 
     def judge(folder: Path, code: int) -> Judgement:
-        ends = re.findall(r"^\[RESULT\] .*verdict=(\w+) .*?summary=(.*)$", log_of(folder), re.MULTILINE)
+        ends = re.findall(
+            r"^\[RESULT\] .*verdict=(\w+) .*?summary=(.*)$", log_of(folder), re.MULTILINE
+        )
         if not ends:  # read from the log, because the fault full-disk leaves no report
             return Judgement(NOT_OK, f"exit code {code}, no verdict: {last_line(folder)}")
         verdict, text = ends[-1]
@@ -68,9 +74,16 @@ def ended(code: int, cause: str) -> Callable[[Path, int], Judgement]:
 
     def judge(folder: Path, seen: int) -> Judgement:
         verdicts = re.findall(r"^\[(?:FATAL|DONE)\].*", log_of(folder), re.MULTILINE)
-        named = re.search(r"cause=(\S+)", verdicts[-1])[1] if verdicts and "cause=" in verdicts[-1] else ""
+        named = (
+            re.search(r"cause=(\S+)", verdicts[-1])[1]
+            if verdicts and "cause=" in verdicts[-1]
+            else ""
+        )
         right = seen == code and bool(verdicts) and named == cause
-        return Judgement(OK if right else NOT_OK, f"exit code {seen}, {named or 'done' if verdicts else 'no verdict'}")
+        return Judgement(
+            OK if right else NOT_OK,
+            f"exit code {seen}, {named or 'done' if verdicts else 'no verdict'}",
+        )
 
     return judge
 

@@ -21,7 +21,11 @@ def main(folder: Path) -> None:
     words = [", ".join(dict.fromkeys(names)) or "no GPU", f"torch {torch.__version__}", f"CUDA {torch.version.cuda}",
              f"driver {gpu_inventory.driver_version()}", f"Python {platform.python_version()}",
              f"kernel {platform.release().partition('-')[0]}"]  # fmt: skip
-    figures = [("gpus", len(names), ""), ("cpus", len(os.sched_getaffinity(0)), ""), ("memory", memory, "GiB")]
+    figures = [
+        ("gpus", len(names), ""),
+        ("cpus", len(os.sched_getaffinity(0)), ""),
+        ("memory", memory, "GiB"),
+    ]
     left = {
         "note": "; ".join(words),
         "figures": [{"name": name, "value": value, "unit": unit} for name, value, unit in figures],

@@ -60,7 +60,9 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def rates(device: torch.device, size: int, seconds: float, fill: str = "normal") -> list[tuple[float, float]]:
+def rates(
+    device: torch.device, size: int, seconds: float, fill: str = "normal"
+) -> list[tuple[float, float]]:
     """(seconds since the start, TFLOP/s) of bf16 products, each about a fifth of a second long."""
     made = {
         "normal": lambda: torch.randn(size, size, device=device),
@@ -96,7 +98,8 @@ def steady(device: torch.device, record: Record, args: argparse.Namespace) -> No
         found = rates(device, args.size, args.seconds)
     record.series["rate"] = found
     record.series["telemetry"] = [
-        [each.sm_mhz, each.temperature_c, each.power_w, each.clock_reasons] for each in sampler.readings
+        [each.sm_mhz, each.temperature_c, each.power_w, each.clock_reasons]
+        for each in sampler.readings
     ]
     record.add("first_8_s", median([each for each in found if each[0] < 8]), "TFLOP/s")
     last = [each for each in found if each[0] > args.seconds / 2]
@@ -106,7 +109,9 @@ def steady(device: torch.device, record: Record, args: argparse.Namespace) -> No
         if values := [each[index] for each in record.series["telemetry"] if each[index]]:
             record.add(f"{name}_end", statistics.median(values[-20:]), unit)
     for fill in ("normal", "uniform", "zeros"):
-        record.add(f"data_{fill}", median(rates(device, args.size, args.seconds / 8, fill)), "TFLOP/s")
+        record.add(
+            f"data_{fill}", median(rates(device, args.size, args.seconds / 8, fill)), "TFLOP/s"
+        )
     for size in (args.size // 2, args.size * 2):
         record.add(f"size_{size}", median(rates(device, size, args.seconds / 8)), "TFLOP/s")
 

@@ -18,7 +18,12 @@ from torch.nn import functional
 from torch.utils import benchmark
 
 VOCABULARY = 257  # bytes and the end of text, as with --from-scratch
-FORMATS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FORMATS = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def gemm(device: torch.device, size: int, seconds: float) -> list[dict]:
@@ -30,9 +35,13 @@ def gemm(device: torch.device, size: int, seconds: float) -> list[dict]:
         n = size // 2 if kind == "fp32" else size
         a, b = (torch.randn(n, n, device=device).to(dtype) for _ in "ab")
         scope = {"torch": torch, "a": a, "b": b, "out": torch.empty_like(a)}
-        taken = benchmark.Timer("torch.mm(a, b, out=out)", globals=scope).blocked_autorange(min_run_time=seconds)
+        taken = benchmark.Timer("torch.mm(a, b, out=out)", globals=scope).blocked_autorange(
+            min_run_time=seconds
+        )
         rate = 2 * n**3 / taken.median / 1e12
-        figures.append({"name": f"gemm_{kind}", "value": rate, "unit": "TFLOP/s", "device": str(device)})
+        figures.append(
+            {"name": f"gemm_{kind}", "value": rate, "unit": "TFLOP/s", "device": str(device)}
+        )
     return figures
 
 
@@ -42,11 +51,15 @@ class Block(nn.Module):
         self.heads = heads
         self.before_attention, self.before_network = nn.LayerNorm(width), nn.LayerNorm(width)
         self.inputs, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
+        self.network = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, length, width = x.shape
-        parts = self.inputs(self.before_attention(x)).view(rows, length, 3, self.heads, width // self.heads)
+        parts = self.inputs(self.before_attention(x)).view(
+            rows, length, 3, self.heads, width // self.heads
+        )
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.output(seen.transpose(1, 2).reshape(rows, length, width))

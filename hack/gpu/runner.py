@@ -1,7 +1,9 @@
-"""Run the steps of the GPU pack, each with its own time limit, log and result, and repeat none that has a result.
+"""Run the steps of the GPU pack, each with its own time limit, log and result, and repeat none that
+has a result.
 
-A step is a process with its own folder: `log`, `result.json`, and what it writes itself. Nothing of a step is left when
-the next one starts. A process that even SIGKILL does not end waits for a driver; then no other step is started.
+A step is a process with its own folder: `log`, `result.json`, and what it writes itself. Nothing of
+a step is left when the next one starts. A process that even SIGKILL does not end waits for a
+driver; then no other step is started.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ class Settings:
     python: str
     deadline: float  # of time.monotonic()
     environment: dict[str, str] = field(default_factory=dict)
-    stopped: threading.Event = field(default_factory=threading.Event)  # what then runs is killed, without a result
+    stopped: threading.Event = field(
+        default_factory=threading.Event
+    )  # what then runs is killed, without a result
 
 
-def run(steps: list[Step], settings: Settings, after: Callable[[list[Result]], None]) -> list[Result]:
+def run(
+    steps: list[Step], settings: Settings, after: Callable[[list[Result]], None]
+) -> list[Result]:
     """Results of all steps. `after` gets those that are known, each time that another one is."""
     processes.adopt_orphans()  # what a step leaves behind becomes a child of this process
     found = {step.name: earlier for step in steps if (earlier := read(settings.out / step.name))}
@@ -55,7 +61,9 @@ def run(steps: list[Step], settings: Settings, after: Callable[[list[Result]], N
                 names = ", ".join(step.name for step in group)
                 stuck = f"processes {left} of {names} cannot be killed: the driver hangs; reboot the node"
         after([found[step.name] for step in steps if step.name in found])
-    return [found.get(step.name) or Result(step.name, NOT_RUN, "the pack was stopped") for step in steps]
+    return [
+        found.get(step.name) or Result(step.name, NOT_RUN, "the pack was stopped") for step in steps
+    ]
 
 
 def _next(waiting: list[Step]) -> list[Step]:
@@ -72,14 +80,17 @@ def _next(waiting: list[Step]) -> list[Step]:
 def _run_together(group: list[Step], settings: Settings) -> dict[str, Result]:
     with concurrent.futures.ThreadPoolExecutor(len(group)) as pool:
         running = {step.name: pool.submit(run_step, step, settings) for step in group}
-        # The kernel may give a signal to another thread; this one runs the handler, but not while it waits for a lock.
+        # The kernel may give a signal to another thread; this one runs the handler, but not while
+        # it waits for a lock.
         while concurrent.futures.wait(running.values(), STOP_S).not_done:
             pass
         return {name: future.result() for name, future in running.items()}
 
 
 def run_step(step: Step, settings: Settings) -> Result:
-    """Run a step within its limit and the time left. Stores the result, unless the end of the time cut the step off."""
+    """Run a step within its limit and the time left. Stores the result, unless the end of the time
+    cut the step off.
+    """
     left_s = settings.deadline - time.monotonic()
     if left_s < step.seconds:
         return Result(step.name, NOT_RUN, "no time left: start the pack again, it continues here")
@@ -90,12 +101,19 @@ def run_step(step: Step, settings: Settings) -> Result:
     folder.mkdir(parents=True)
     places = {"{folder}": str(folder), "{out}": str(settings.out)}
     command = [settings.python, *(_replaced(argument, places) for argument in step.arguments)]
-    environment = os.environ | settings.environment | {"TERMINATION_LOG": str(folder / "termination-log")}
+    environment = (
+        os.environ | settings.environment | {"TERMINATION_LOG": str(folder / "termination-log")}
+    )
     environment |= {"MASTER_PORT": str(free_ports()), **step.environment}
     started = time.monotonic()
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         code = _wait(process, limit_s, settings.stopped)
     seconds, timed_out = time.monotonic() - started, code is None
@@ -116,7 +134,9 @@ def _replaced(argument: str, places: dict[str, str]) -> str:
 
 
 def _wait(process: subprocess.Popen, limit_s: float, stopped: threading.Event) -> int | None:
-    """The exit code, or None if the process was ended at the limit, or goes on and the pack is stopped."""
+    """The exit code, or None if the process was ended at the limit, or goes on and the pack is
+    stopped.
+    """
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,14 +158,18 @@ def _judge(step: Step, folder: Path, code: int | None, timed_out: bool) -> Judge
         return Judgement(NOT_OK, f"not done after {step.limit_s:g} s")
     try:
         return step.judge(folder, code)
-    except Exception as error:  # of a report that is missing or has another form: the next steps still run
+    except (
+        Exception
+    ) as error:  # of a report that is missing or has another form: the next steps still run
         return Judgement(NOT_OK, f"{type(error).__name__}: {error}; {last_line(folder)}")
 
 
 def clear() -> list[int]:
     """Kill what is left of all steps. Returns the processes that cannot be killed."""
     end = time.monotonic() + KILL_S
-    while left := [pid for pid in processes.descendants(os.getpid()) if processes.state(pid) not in ("", "Z")]:
+    while left := [
+        pid for pid in processes.descendants(os.getpid()) if processes.state(pid) not in ("", "Z")
+    ]:
         if time.monotonic() > end:
             return left
         processes.kill(left, signal.SIGKILL)
@@ -157,7 +181,9 @@ def clear() -> list[int]:
 def last_line(folder: Path) -> str:
     """The last line of a step's log that is not empty."""
     lines = log_of(folder).splitlines()
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "the log is empty")
+    return next(
+        (line.strip()[:300] for line in reversed(lines) if line.strip()), "the log is empty"
+    )
 
 
 def log_of(folder: Path) -> str:
@@ -165,10 +191,14 @@ def log_of(folder: Path) -> str:
 
 
 def free_ports() -> int:
-    """The first of two adjacent free ports, for torchrun's store and for the launcher: below the range from which the
-    kernel takes ports of connections.
+    """The first of two adjacent free ports, for torchrun's store and for the launcher: below the
+    range from which the kernel takes ports of connections.
     """
     while True:
         port = random.randrange(12000, 32000)
-        with contextlib.suppress(OSError), socket.create_server(("", port)), socket.create_server(("", port + 1)):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("", port)),
+            socket.create_server(("", port + 1)),
+        ):
             return port

@@ -14,7 +14,9 @@ OK, NOT_OK, NOT_APPLICABLE, NOT_RUN = "ok", "not ok", "not applicable", "not run
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that a step measured. `limit`: FAIL below it, `warn_limit`: WARN below it, where one exists."""
+    """A number that a step measured. `limit`: FAIL below it, `warn_limit`: WARN below it, where one
+    exists.
+    """
 
     name: str
     value: float
@@ -33,8 +35,9 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Step:
-    """`arguments` of Python, in which {folder} is the step's folder and {out} that of all steps. `seconds`: expected on
-    an H100. `judge` gets the folder and the exit code, which is negative for a signal.
+    """`arguments` of Python, in which {folder} is the step's folder and {out} that of all steps.
+    `seconds`: expected on an H100. `judge` gets the folder and the exit code, which is negative for
+    a signal.
     """
 
     name: str

@@ -10,7 +10,8 @@ from hack.gpu import judges
 from hack.gpu.step import Step
 
 ACCEPT, LAUNCH = ("-m", "gpuworker.accept.accept_node"), ("-m", "gpuworker.launch.launcher")
-# Faults found by a time, or with all memory of the GPU: nothing else may run then. The others have exact evidence.
+# Faults found by a time, or with all memory of the GPU: nothing else may run then. The others have
+# exact evidence.
 SLOW = ("slow-gpu", "stalling-gpu", "slow-memory", "slow-host-memory", "slow-cpu", "slow-host-link", "slow-link",
         "slow-rank", "late-rank")  # fmt: skip
 ALONE = (*SLOW, "flipped-bit-memory")
@@ -56,7 +57,9 @@ def first_part(device: str, gpus: int) -> list[Step]:
 
 
 def second_part(device: str, gpus: int) -> list[Step]:
-    """Seven minutes: the launcher with NCCL, the time of a prolog, the faults not found before, the full level."""
+    """Seven minutes: the launcher with NCCL, the time of a prolog, the faults not found before, the
+    full level.
+    """
     ranks = max(1, gpus)
     late = [step for step in faults(device, gpus) if step.name in ("fault-slow-gpu",)]
     return [
@@ -101,24 +104,45 @@ def node(device: str, gpus: int) -> tuple[str, ...]:
 
 
 def faults(device: str, gpus: int) -> list[Step]:
-    """One step per fault that can be injected into a check of one node, first those that run at the same time."""
+    """One step per fault that can be injected into a check of one node, first those that run at the
+    same time.
+    """
     found = []
     for fault in fault_injection.known_faults(registry.node_checks()):
         if fault.id in FAULTS_BETWEEN_GPUS and device == "cuda" and gpus < 2:
             continue
-        options = ["--inject", fault.id, "--check", fault.check or "environment", "--report-dir", "{folder}"]
+        options = [
+            "--inject",
+            fault.id,
+            "--check",
+            fault.check or "environment",
+            "--report-dir",
+            "{folder}",
+        ]
         if fault.id == "hung-check":
             options += ["--check-timeout", "5"]
         arguments = (*ACCEPT, *node(device, gpus), *options)
-        judge = judges.found(fault.check, fault.kind, fault.id not in SLOW or device == "cpu" or gpus > 1)
+        judge = judges.found(
+            fault.check, fault.kind, fault.id not in SLOW or device == "cpu" or gpus > 1
+        )
         seconds = 45 if fault.id in LONG and device == "cuda" else 12
         found.append(Step(f"fault-{fault.id}", arguments, judge, seconds, alone=fault.id in ALONE))
     return sorted(found, key=lambda step: step.alone)
 
 
 def launches(device: str, ranks: int) -> list[Step]:
-    """ddp-launch with NCCL, or as a rehearsal with Gloo, on one process per GPU; and with Gloo on tensors of a GPU."""
-    report = ("-m", "gpuworker.accept.ddp_tests", "--device", device, "--train-smoke", "--report-dir", "{folder}")
+    """ddp-launch with NCCL, or as a rehearsal with Gloo, on one process per GPU; and with Gloo on
+    tensors of a GPU.
+    """
+    report = (
+        "-m",
+        "gpuworker.accept.ddp_tests",
+        "--device",
+        device,
+        "--train-smoke",
+        "--report-dir",
+        "{folder}",
+    )
     done, program = ("", ExitCode.DONE), ("-m", "hack.gpu.world_program", "--device", device)
     timeouts = (f"--collective-timeout={TIMEOUT_S}",)
     progress = (f"--progress-timeout={TIMEOUT_S}", "--progress-action=end")
@@ -151,16 +175,30 @@ def world(processes: int) -> dict[str, str]:
 
 def trainings(device: str, ranks: int) -> list[Step]:
     sizes, found = SIZES[device], []
-    for name, model, run in (("gpt", sizes.gpt, sizes.gpt_run), ("llama", sizes.llama, sizes.llama_run)):
+    for name, model, run in (
+        ("gpt", sizes.gpt, sizes.gpt_run),
+        ("llama", sizes.llama, sizes.llama_run),
+    ):
         for engine, settings in ENGINES.items():
             if engine == "fsdp" and (device == "cpu" or ranks < 2):
                 continue  # the library leaves it out there
             precision = ["bf16=true"] * (device == "cuda")
             what = training(model, run, [*settings, *precision])
             seconds = (25 if name == "gpt" else 35) + 25 * (engine == "ddp-compiled")
-            found.append(Step(f"train-{name}-{engine}", what, judges.reported, seconds, world(ranks)))
+            found.append(
+                Step(f"train-{name}-{engine}", what, judges.reported, seconds, world(ranks))
+            )
     length, batch, count = sizes.gpt_run
-    options = ("--length", str(length), "--batch", str(batch), "--steps", str(count), "--shape", sizes.gpt_shape)
+    options = (
+        "--length",
+        str(length),
+        "--batch",
+        str(batch),
+        "--steps",
+        str(count),
+        "--shape",
+        sizes.gpt_shape,
+    )
     peer = ("-m", "hack.gpu.peers", "gpt", "--device", device, "--folder", "{folder}", *options)
     gemm = ("-m", "hack.gpu.peers", "gemm", "--device", device, "--folder", "{folder}", "--size", str(sizes.matrix),
             "--seconds", str(sizes.gemm_s))  # fmt: skip
@@ -174,6 +212,8 @@ def trainings(device: str, ranks: int) -> list[Step]:
 
 def training(model: str, run: tuple[int, int, int], settings: list[str]) -> tuple[str, ...]:
     words = ["--folder", "{folder}", "--model", model]
-    words += [f"--{name}={value}" for name, value in zip(("length", "batch", "steps"), run, strict=True)]
+    words += [
+        f"--{name}={value}" for name, value in zip(("length", "batch", "steps"), run, strict=True)
+    ]
     words += [f"--set={setting}" for setting in settings]
     return (*LAUNCH, *LIMITS, "--", "-m", "hack.gpu.training", *words)

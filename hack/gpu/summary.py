@@ -11,7 +11,10 @@ from hack.gpu.step import OK, Result
 
 # Our step and number, and those of the peer that does the same work.
 PAIRS = [
-    *(("accept-quick-1", f"gemm_{kind}", "peer-gemm", f"gemm_{kind}") for kind in ("fp32", "tf32", "bf16", "fp16")),
+    *(
+        ("accept-quick-1", f"gemm_{kind}", "peer-gemm", f"gemm_{kind}")
+        for kind in ("fp32", "tf32", "bf16", "fp16")
+    ),
     ("train-gpt-ddp", "tokens_per_s", "peer-gpt", "tokens_per_s"),
     ("train-gpt-ddp-compiled", "tokens_per_s", "peer-gpt-compiled", "tokens_per_s"),
     ("train-gpt-ddp", "peak_memory", "peer-gpt", "peak_memory"),
@@ -23,7 +26,10 @@ def write(results: list[Result], expected: int, out: Path) -> None:
     compared = pairs(results)
     whole = {"machine": machine(results), "counts": counts(results, expected), "comparisons": compared,
              "steps": [dataclasses.asdict(result) for result in results]}  # fmt: skip
-    for name, text in (("summary.json", json.dumps(whole, indent=1) + "\n"), ("summary.md", markdown(results, whole))):
+    for name, text in (
+        ("summary.json", json.dumps(whole, indent=1) + "\n"),
+        ("summary.md", markdown(results, whole)),
+    ):
         partial = out / f"{name}.partial"
         partial.write_text(text)
         partial.rename(out / name)
@@ -39,7 +45,11 @@ def counts(results: list[Result], expected: int) -> dict[str, int]:
 
 
 def pairs(results: list[Result]) -> list[dict]:
-    values = {(result.name, figure.name): figure for result in reversed(results) for figure in reversed(result.figures)}
+    values = {
+        (result.name, figure.name): figure
+        for result in reversed(results)
+        for figure in reversed(result.figures)
+    }
     return [
         {"step": step, "number": name, "value": values[step, name].value, "peer": peer, "unit": values[step, name].unit,
          "peer_value": values[peer, other].value, "ratio": values[step, name].value / values[peer, other].value}
@@ -49,7 +59,14 @@ def pairs(results: list[Result]) -> list[dict]:
 
 
 def markdown(results: list[Result], whole: dict) -> str:
-    lines = ["# GPU pack", "", whole["machine"], "", ", ".join(f"{key}: {n}" for key, n in whole["counts"].items()), ""]
+    lines = [
+        "# GPU pack",
+        "",
+        whole["machine"],
+        "",
+        ", ".join(f"{key}: {n}" for key, n in whole["counts"].items()),
+        "",
+    ]
     lines += table(
         ["step", "result", "exit code", "s", "limit, s", "why"],
         [[each.name, each.result if each.result == OK else f"**{each.result}**",

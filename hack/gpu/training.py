@@ -1,7 +1,7 @@
 """train_framework.py on a new model, with the time of its steps.
 
-Every sample has the full length, so that no token is padding. The first half of the steps, which compile and allocate,
-does not count.
+Every sample has the full length, so that no token is padding. The first half of the steps, which
+compile and allocate, does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ GPT = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12,
 LLAMA = {"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
          "intermediate_size": 8192, "tie_word_embeddings": True}  # fmt: skip
 # GPT-2 small, and Llama 3.2 1B without its vocabulary.
-MODELS = {"gpt": ("gpt2", GPT), "llama": ("llama", LLAMA), "gpt-small": ("gpt2", {}), "llama-small": ("llama", {})}
+MODELS = {
+    "gpt": ("gpt2", GPT),
+    "llama": ("llama", LLAMA),
+    "gpt-small": ("gpt2", {}),
+    "llama-small": ("llama", {}),
+}
 
 
 class Clock(transformers.TrainerCallback):
@@ -48,7 +53,9 @@ class Clock(transformers.TrainerCallback):
         return (late[-1] - late[0]) / (len(late) - 1)
 
 
-def train(folder: Path, model: str, length: int, batch: int, steps: int, settings: list[str]) -> Clock:
+def train(
+    folder: Path, model: str, length: int, batch: int, steps: int, settings: list[str]
+) -> Clock:
     """`batch`: samples per step and rank. Raises RuntimeError unless the program ends with 0."""
     kind, sizes = MODELS[model]
     sizes = {**sizes, "max_position_embeddings": length}
@@ -57,7 +64,9 @@ def train(folder: Path, model: str, length: int, batch: int, steps: int, setting
     data = folder / "data.jsonl"
     text = "".join(chr(97 + (7 * number + number // 26) % 26) for number in range(length - 1))
     if int(os.environ.get("RANK", 0)) == 0:
-        data.with_suffix(".new").write_text((json.dumps({"text": text}) + "\n") * (batch * world * steps))
+        data.with_suffix(".new").write_text(
+            (json.dumps({"text": text}) + "\n") * (batch * world * steps)
+        )
         data.with_suffix(".new").rename(data)
     while not data.exists():
         time.sleep(0.1)

@@ -15,7 +15,9 @@ import torch
 import torch.distributed as dist
 
 STEPS, FAULT_AT = 8, 5
-SPIN_CYCLES = 600 * 10**9  # minutes at any clock; then the GPU is free again, even if nothing ends the process
+SPIN_CYCLES = (
+    600 * 10**9
+)  # minutes at any clock; then the GPU is free again, even if nothing ends the process
 
 
 def main() -> None:
@@ -25,7 +27,11 @@ def main() -> None:
     parser.add_argument("--gloo", action="store_true", help="Gloo, and all ranks on the first GPU")
     args = parser.parse_args()
     gpu = args.device == "cuda"
-    device = torch.device("cuda", 0 if args.gloo else int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    device = (
+        torch.device("cuda", 0 if args.gloo else int(os.environ["LOCAL_RANK"]))
+        if gpu
+        else torch.device("cpu")
+    )
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if args.gloo or not gpu else "nccl")

@@ -42,7 +42,9 @@ def up() -> None:
     for module in MODULES:
         go_tools.build(module)
     controllers = ["jobset", "kueue"] if PARTS == "all" else ["jobset"]
-    archives = {name: images.from_binary(name, addons.binary(name)) for name in ("pause", *controllers)}
+    archives = {
+        name: images.from_binary(name, addons.binary(name)) for name in ("pause", *controllers)
+    }
     with step("removing an earlier cluster"):
         down()
     with step(f"starting a cluster of {len(nodes())} nodes"):
@@ -62,8 +64,12 @@ def up() -> None:
 
 
 def down() -> None:
-    """Remove every process, mount, namespace, route, cgroup and file of the cluster. No error if nothing exists."""
-    KUBECONFIG.unlink(missing_ok=True)  # first: without our bridge its address would lead out of this machine
+    """Remove every process, mount, namespace, route, cgroup and file of the cluster. No error if
+    nothing exists.
+    """
+    KUBECONFIG.unlink(
+        missing_ok=True
+    )  # first: without our bridge its address would lead out of this machine
     containers = processes.containers()
     processes.kill_all()
     network.down()
@@ -88,7 +94,9 @@ def load(archive: str) -> None:
 
 
 def everywhere(*archives: Path) -> None:
-    in_parallel(lambda job: node.load(*job), [(each, archive) for each in nodes() for archive in archives])
+    in_parallel(
+        lambda job: node.load(*job), [(each, archive) for each in nodes() for archive in archives]
+    )
 
 
 def in_parallel(action, items) -> None:
@@ -126,11 +134,15 @@ def wait_for_nodes(deadline_s: float = 90) -> None:
     for each in nodes():
         while True:
             try:
-                controlplane.kubectl("wait", f"node/{each.name}", "--for=condition=Ready", "--timeout=5s")
+                controlplane.kubectl(
+                    "wait", f"node/{each.name}", "--for=condition=Ready", "--timeout=5s"
+                )
                 break
             except ToolError:
                 if time.monotonic() > end:
-                    raise ToolError(f"node {each.name} is not Ready; see {LOGS}/{each.name}.log") from None
+                    raise ToolError(
+                        f"node {each.name} is not Ready; see {LOGS}/{each.name}.log"
+                    ) from None
                 if not processes.alive(each.name):
                     raise ToolError(f"node {each.name} ended; see {LOGS}/{each.name}.log") from None
                 time.sleep(0.3)
@@ -146,10 +158,16 @@ def alone() -> Iterator[None]:
 
 def entry() -> None:
     actions = {"up": up, "down": down, "status": status, "load": load}
-    if len(sys.argv) < 2 or sys.argv[1] not in actions or len(sys.argv) != (3 if sys.argv[1] == "load" else 2):
+    if (
+        len(sys.argv) < 2
+        or sys.argv[1] not in actions
+        or len(sys.argv) != (3 if sys.argv[1] == "load" else 2)
+    ):
         raise ToolError("usage: python3 -m hack.local_cluster up | down | status | load IMAGE.tar")
     if os.geteuid() != 0:
-        raise ToolError("the local cluster needs root (it creates network namespaces and mounts): run it with sudo")
+        raise ToolError(
+            "the local cluster needs root (it creates network namespaces and mounts): run it with sudo"
+        )
     with alone():
         actions[sys.argv[1]](*sys.argv[2:])
 

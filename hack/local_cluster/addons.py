@@ -11,7 +11,8 @@ from hack.deps import go_tools
 from hack.local_cluster.settings import JOBSET, KUBECONFIG, KUEUE
 from hack.paths import BIN
 
-# What a pod requests is its weight among the others. Every object of the tests waits for the webhooks of these two.
+# What a pod requests is its weight among the others. Every object of the tests waits for the
+# webhooks of these two.
 CPU = "2"  # of a node's 64
 VALUES = {
     "jobset": {
@@ -28,7 +29,8 @@ VALUES = {
         "controllerManager.manager.resources.requests.cpu": CPU,
         "controllerManager.readinessProbe.initialDelaySeconds": 1,
         "controllerManager.readinessProbe.periodSeconds": 1,
-        # Its webhooks are part of every pod's creation: a second of a busy machine must not take them away.
+        # Its webhooks are part of every pod's creation: a second of a busy machine must not take
+        # them away.
         "controllerManager.readinessProbe.timeoutSeconds": 10,
         "controllerManager.readinessProbe.failureThreshold": 10,
         "controllerManager.livenessProbe.timeoutSeconds": 10,
@@ -46,7 +48,9 @@ def install(names: list[str]) -> None:
 
 
 def kueue_config(chart: Path) -> str:
-    """The chart's own, without leader election: the only controller ends when it cannot renew its lease in 10 s."""
+    """The chart's own, without leader election: the only controller ends when it cannot renew its
+    lease in 10 s.
+    """
     values = yaml.safe_load((chart / "values.yaml").read_text())
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     config["leaderElection"]["leaderElect"] = False

@@ -23,7 +23,9 @@ from hack.paths import BIN, ToolError, run
 
 # Gang scheduling is a beta that is off by default, and its topologies are alpha.
 GANG = FEATURES == "gang"
-GATES = ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if GANG else []
+GATES = (
+    ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if GANG else []
+)
 SERVED = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if GANG else []
 UNITS = ("etcd", "apiserver", "controller-manager", "scheduler", "coredns")
 
@@ -42,7 +44,8 @@ COREDNS = f"""\
 
 
 def up() -> None:
-    # Not etcd's default port: the host may run an etcd. Certificates, because other users of the host reach it, too.
+    # Not etcd's default port: the host may run an etcd. Certificates, because other users of the
+    # host reach it, too.
     processes.start(
         "etcd", debian.program("etcd-server"),
         "--data-dir", STATE / "etcd",
@@ -74,7 +77,8 @@ def up() -> None:
         "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
         f"--service-cluster-ip-range={SERVICE_NETWORK}",
         "--allow-privileged",
-        "--enable-aggregator-routing",  # webhooks are called at their pod, because the host does not run kube-proxy
+        # webhooks are called at their pod, because the host does not run kube-proxy
+        "--enable-aggregator-routing",
         *GATES, *SERVED,
     )  # fmt: skip
     pki.kubeconfig("admin", KUBECONFIG)
@@ -115,5 +119,7 @@ def wait_for_api(deadline_s: float = 60) -> None:
             return
         except ToolError:
             if not processes.alive("apiserver") or time.monotonic() > end:
-                raise ToolError(f"the API server at {API_SERVER} does not answer; see {LOGS}/apiserver.log") from None
+                raise ToolError(
+                    f"the API server at {API_SERVER} does not answer; see {LOGS}/apiserver.log"
+                ) from None
             time.sleep(0.2)

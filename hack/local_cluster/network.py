@@ -18,7 +18,8 @@ from hack.local_cluster.settings import (
 from hack.paths import ToolError, run
 
 FORWARD = {"ipv4": "net.ipv4.ip_forward=1", "ipv6": "net.ipv6.conf.all.forwarding=1"}[IP_FAMILY]
-# Without it an address of IPv6 cannot be used for a second, until the kernel knows that it has no duplicate.
+# Without it an address of IPv6 cannot be used for a second, until the kernel knows that it has no
+# duplicate.
 AT_ONCE = ["nodad"] if IP_FAMILY == "ipv6" else []
 
 
@@ -33,7 +34,9 @@ def up(nodes: list[Node]) -> None:
 
 
 def isolate() -> None:
-    """Addresses of the cluster that no node owns are unreachable; without this they would take the default route."""
+    """Addresses of the cluster that no node owns are unreachable; without this they would take the
+    default route.
+    """
     for network in (POD_NETWORK, SERVICE_NETWORK):
         run("ip", "route", "add", "unreachable", str(network))
 
@@ -41,7 +44,19 @@ def isolate() -> None:
 def _add_node(node: Node, peers: list[Node]) -> None:
     """A node reaches the bridge and the pods of its peers, and has no default route."""
     run("ip", "netns", "add", node.namespace)
-    run("ip", "link", "add", node.veth, "type", "veth", "peer", "name", "eth0", "netns", node.namespace)
+    run(
+        "ip",
+        "link",
+        "add",
+        node.veth,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "netns",
+        node.namespace,
+    )
     run("ip", "link", "set", node.veth, "master", BRIDGE, "up")
     inside = ("ip", "-n", node.namespace)
     run(*inside, "link", "set", "lo", "up")
@@ -50,7 +65,9 @@ def _add_node(node: Node, peers: list[Node]) -> None:
     run("ip", "netns", "exec", node.namespace, "sysctl", "-qw", FORWARD)
     for peer in peers:
         run(*inside, "route", "add", peer.pods, "via", peer.ip)
-    run("ip", "route", "add", node.pods, "via", node.ip)  # the API server calls webhooks and kubelets
+    run(
+        "ip", "route", "add", node.pods, "via", node.ip
+    )  # the API server calls webhooks and kubelets
 
 
 def down() -> None:
@@ -63,14 +80,20 @@ def down() -> None:
     folder = Path("/run/netns")
     if folder.is_mount() and not any(folder.iterdir()):
         run("umount", folder)  # `ip netns add` mounts it and never unmounts it
-    ours = {network for networks in NETWORKS.values() for network in networks[1:3]}  # also of the other IP_FAMILY
+    ours = {
+        network for networks in NETWORKS.values() for network in networks[1:3]
+    }  # also of the other IP_FAMILY
     for route in _routes():
         if route.get("type") == "unreachable" and route["dst"] in ours:
             run("ip", "route", "delete", "unreachable", route["dst"])
 
 
 def refuse_conflicts() -> None:
-    taken = [r["dst"] for r in _routes() if r["dst"] in {str(n) for n in (NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK)}]
+    taken = [
+        r["dst"]
+        for r in _routes()
+        if r["dst"] in {str(n) for n in (NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK)}
+    ]
     if taken:
         raise ToolError(
             f"this machine already routes {', '.join(taken)}, which the local cluster needs. "
@@ -84,4 +107,8 @@ def _ours() -> list[str]:
 
 
 def _routes() -> list[dict]:
-    return [route for family in ("-4", "-6") for route in json.loads(run("ip", family, "-json", "route"))]
+    return [
+        route
+        for family in ("-4", "-6")
+        for route in json.loads(run("ip", family, "-json", "route"))
+    ]

@@ -1,4 +1,6 @@
-"""One node: containerd, kubelet, kube-proxy and kube-router in network, mount and host name namespaces of its own."""
+"""One node: containerd, kubelet, kube-proxy and kube-router in network, mount and host name
+namespaces of its own.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ def up(node: Node, pause_archive: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     pki.kubeconfig(node.name, node.folder / "kubelet.conf")
     (node.folder / "containerd.toml").write_text(containerd_config(node))
-    (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(network_config(node), indent=1))
+    (node.folder / "cni" / "10-bridge.conflist").write_text(
+        json.dumps(network_config(node), indent=1)
+    )
     (node.folder / "kubelet.json").write_text(json.dumps(kubelet_config(node), indent=1))
     cpu_files(node.folder / "cpu", advertised_cpus())
-    (node.folder / "meminfo").write_text(memory_file(Path("/proc/meminfo").read_text(), advertised_memory()))
+    (node.folder / "meminfo").write_text(
+        memory_file(Path("/proc/meminfo").read_text(), advertised_memory())
+    )
     processes.start(
         node.name,
         "nsenter", f"--net=/run/netns/{node.namespace}",
@@ -95,16 +101,28 @@ state = "{node.run}/state"
 
 
 def network_config(node: Node) -> dict:
-    """CNI: one bridge per node, without masquerading: a pod is visible under its address, inside the machine only."""
+    """CNI: one bridge per node, without masquerading: a pod is visible under its address, inside
+    the machine only.
+    """
     ipam = {
         "type": "host-local",
         "dataDir": f"{node.folder}/ipam",
         "ranges": [[{"subnet": node.pods}]],
         "routes": [{"dst": {"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[IP_FAMILY]}],
     }
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+    }
     port_map = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return {"cniVersion": "0.4.0", "name": "gpu-charts", "plugins": [{**bridge, "ipam": ipam}, port_map]}
+    return {
+        "cniVersion": "0.4.0",
+        "name": "gpu-charts",
+        "plugins": [{**bridge, "ipam": ipam}, port_map],
+    }
 
 
 def kubelet_config(node: Node) -> dict:

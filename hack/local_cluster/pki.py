@@ -14,13 +14,21 @@ EC_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 def make(nodes: list[Node]) -> None:
     PKI.mkdir(parents=True, mode=0o700)
-    # etcd trusts an authority of its own, because whoever can read etcd is more than an administrator of the cluster.
+    # etcd trusts an authority of its own, because whoever can read etcd is more than an
+    # administrator of the cluster.
     for authority in ("ca", "etcd-ca"):
         run("openssl", "req", "-x509", *EC_KEY, "-days", "30", "-subj", f"/CN=gpu-charts {authority}",
             "-keyout", PKI / f"{authority}.key", "-out", PKI / f"{authority}.crt")  # fmt: skip
     certificate("etcd", "/CN=etcd", "IP:127.0.0.1", "etcd-ca")
-    names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
-    alternatives = [f"DNS:{name}" for name in names] + [f"IP:{ip}" for ip in (HOST_IP, API_SERVICE_IP, "127.0.0.1")]
+    names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ]
+    alternatives = [f"DNS:{name}" for name in names] + [
+        f"IP:{ip}" for ip in (HOST_IP, API_SERVICE_IP, "127.0.0.1")
+    ]
     certificate("apiserver", "/CN=kube-apiserver", ",".join(alternatives))
     certificate("kubelet-client", "/O=system:masters/CN=apiserver-kubelet")
     certificate("front-proxy", "/CN=front-proxy")
@@ -34,11 +42,29 @@ def make(nodes: list[Node]) -> None:
         subject = f"/O=system:nodes/CN=system:node:{node.name}"
         certificate(node.name, subject, f"DNS:{node.name},IP:{node.ip}")
     run("openssl", "genrsa", "-out", PKI / "service-account.key", "2048")
-    run("openssl", "rsa", "-in", PKI / "service-account.key", "-pubout", "-out", PKI / "service-account.pub")
+    run(
+        "openssl",
+        "rsa",
+        "-in",
+        PKI / "service-account.key",
+        "-pubout",
+        "-out",
+        PKI / "service-account.pub",
+    )
 
 
 def certificate(name: str, subject: str, alternatives: str = "", authority: str = "ca") -> None:
-    run("openssl", "req", *EC_KEY, "-subj", subject, "-keyout", PKI / f"{name}.key", "-out", PKI / f"{name}.csr")
+    run(
+        "openssl",
+        "req",
+        *EC_KEY,
+        "-subj",
+        subject,
+        "-keyout",
+        PKI / f"{name}.key",
+        "-out",
+        PKI / f"{name}.csr",
+    )
     extensions = PKI / f"{name}.ext"
     extensions.write_text(f"subjectAltName={alternatives}\n" if alternatives else "")
     signer = ("-CA", PKI / f"{authority}.crt", "-CAkey", PKI / f"{authority}.key")
@@ -53,7 +79,10 @@ def kubeconfig(name: str, path: Path) -> Path:
         return base64.b64encode((PKI / file).read_bytes()).decode()
 
     cluster = {"server": API_SERVER, "certificate-authority-data": embedded("ca.crt")}
-    user = {"client-certificate-data": embedded(f"{name}.crt"), "client-key-data": embedded(f"{name}.key")}
+    user = {
+        "client-certificate-data": embedded(f"{name}.crt"),
+        "client-key-data": embedded(f"{name}.key"),
+    }
     context = {"cluster": "gpu-charts", "user": name}
     config = {
         "apiVersion": "v1",

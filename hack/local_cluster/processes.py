@@ -1,7 +1,7 @@
 """Start processes in the cluster's cgroup, and kill every process in it.
 
-The cgroup is the record of started processes: children inherit it, it survives a killed parent, and it never contains
-a process of others. A list of pids has none of these properties.
+The cgroup is the record of started processes: children inherit it, it survives a killed parent, and
+it never contains a process of others. A list of pids has none of these properties.
 """
 
 from __future__ import annotations
@@ -39,14 +39,18 @@ def prepare_cgroups() -> None:
             for folder in (root / CGROUP, root / CGROUP / "system", root / CGROUP / "pods"):
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (folder / name).write_text((root / name).read_text())
-        available = root / CGROUP / "cgroup.controllers"  # cgroup v2: pods inherit the controllers enabled here
+        available = (
+            root / CGROUP / "cgroup.controllers"
+        )  # cgroup v2: pods inherit the controllers enabled here
         if available.exists():
             on = " ".join(f"+{name}" for name in available.read_text().split())
             (root / CGROUP / "cgroup.subtree_control").write_text(on)
 
 
 def start(unit: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
-    """Start a long-running process as the only member of /gpu-charts/system/<unit>; its output goes to a log file."""
+    """Start a long-running process as the only member of /gpu-charts/system/<unit>; its output goes
+    to a log file.
+    """
     cgroup = tracking() / CGROUP / "system" / unit
     cgroup.mkdir(parents=True, exist_ok=True)
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -68,8 +72,9 @@ def alive(unit: str) -> bool:
 
 
 def members() -> set[int]:
-    """Every process of ours: those in our cgroup, and those of containers, which a kubelet without cgroups per QoS
-    class puts into /k8s.io/<id>. A container's mounts name its node's folder, even after its parent has ended.
+    """Every process of ours: those in our cgroup, and those of containers, which a kubelet without
+    cgroups per QoS class puts into /k8s.io/<id>. A container's mounts name its node's folder, even
+    after its parent has ended.
     """
     ours = {
         int(pid)
@@ -78,7 +83,11 @@ def members() -> set[int]:
         for pid in _read(Path(folder) / "cgroup.procs").split()
         if int(pid) > 0  # 0: a process of another pid namespace
     }
-    contained = {int(path.name) for path in Path("/proc").glob("[0-9]*") if str(STATE) in _read(path / "mounts")}
+    contained = {
+        int(path.name)
+        for path in Path("/proc").glob("[0-9]*")
+        if str(STATE) in _read(path / "mounts")
+    }
     return ours | contained
 
 
@@ -88,7 +97,9 @@ def containers() -> set[str]:
 
 
 def kill_all(deadline_s: float = 30) -> None:
-    """Kill every process of ours. Their data is removed afterwards, so a clean stop is not necessary."""
+    """Kill every process of ours. Their data is removed afterwards, so a clean stop is not
+    necessary.
+    """
     end = time.monotonic() + deadline_s
     while pids := members():
         if time.monotonic() > end:
@@ -117,7 +128,9 @@ def _removed(folder: str) -> bool:
     try:
         os.rmdir(folder)
     except OSError as error:
-        if error.errno != errno.EBUSY:  # a killed process stays in it until its last thread has ended
+        if (
+            error.errno != errno.EBUSY
+        ):  # a killed process stays in it until its last thread has ended
             raise
         return False
     return True

@@ -1,4 +1,6 @@
-"""Names, addresses and folders of the local cluster. All that it creates carries the name `gpu-charts` or `gpuc`."""
+"""Names, addresses and folders of the local cluster. All that it creates carries the name
+`gpu-charts` or `gpuc`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ CGROUP = "gpu-charts"
 BRIDGE = "gpuc0"
 # IP_FAMILY=ipv6: nodes, pods and Services have addresses of IPv6 only.
 IP_FAMILY = os.environ.get("IP_FAMILY", "ipv4")
-# Networks of nodes, pods and Services, and the size of the part of the pods' network that a node has.
+# Networks of nodes, pods and Services, and the size of the part of the pods' network that a node
+# has.
 NETWORKS = {
     "ipv4": ("10.250.0.0/24", "10.244.0.0/16", "10.96.0.0/16", 24),
     "ipv6": ("fd00:10:250::/64", "fd00:10:244::/56", "fd00:10:96::/112", 64),
@@ -28,12 +31,14 @@ NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK = map(ipaddress.ip_network, NETWORKS[
 HOST_IP = str(NODE_NETWORK[1])
 API_SERVICE_IP = str(SERVICE_NETWORK[1])
 ETCD = "https://127.0.0.1:12379"  # only the API server of the same host uses it
-# KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go. The folders that end as this one
-# hold the newest JobSet and Kueue that it takes: Kubernetes 1.29 and 1.30 refuse the CRD of JobSet 0.11, whose rule has
-# the field `namespace`, and 1.29 refuses those of Kueue 0.18, which have `selectableFields`.
+# KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go. The folders
+# that end as this one hold the newest JobSet and Kueue that it takes: Kubernetes 1.29 and 1.30
+# refuse the CRD of JobSet 0.11, whose rule has the field `namespace`, and 1.29 refuses those of
+# Kueue 0.18, which have `selectableFields`.
 KUBERNETES = os.environ.get("KUBERNETES", "kubernetes")
 JOBSET, KUEUE = (KUBERNETES.replace("kubernetes", name) for name in ("jobset", "kueue"))
-# PARTS=demo: without Kueue and kube-router, which the demo does not use; they take minutes to build.
+# PARTS=demo: without Kueue and kube-router, which the demo does not use; they take minutes to
+# build.
 PARTS = os.environ.get("PARTS", "all")
 # FEATURES=gang: what Kubernetes 1.37 has, and leaves off by default.
 FEATURES = os.environ.get("FEATURES", "")
@@ -97,5 +102,7 @@ def advertised_cpus() -> int:
 
 
 def advertised_memory() -> int:
-    """NODE_MEMORY=n GiB that every node advertises. The real use of all pods must fit into the machine."""
+    """NODE_MEMORY=n GiB that every node advertises. The real use of all pods must fit into the
+    machine.
+    """
     return int(os.environ.get("NODE_MEMORY", "128"))

@@ -1,4 +1,5 @@
-"""`make try`: the three tools on this machine, without a cluster, an image or root, in about two minutes.
+"""`make try`: the three tools on this machine, without a cluster, an image or root, in about two
+minutes.
 
 Everything that is printed below a line that begins with $ is the output of that command.
 """
@@ -26,12 +27,17 @@ def entry() -> None:
     if sys.version_info < (3, 11):
         raise ToolError("Python 3.11 or newer is needed, as `python3` on the PATH")
     start = time.monotonic()
-    print("The tools of the three charts on this machine, in about 2 minutes. Packages go to", ENVIRONMENT)
+    print(
+        "The tools of the three charts on this machine, in about 2 minutes. Packages go to",
+        ENVIRONMENT,
+    )
     packages = [REPO / "worker", REPO / "generator"]
     state = [str(REPO), *((each / "pyproject.toml").read_text() for each in packages)]
     of_this = ENVIRONMENT / ("of-" + hashlib.sha256("\n".join(state).encode()).hexdigest()[:12])
     if not of_this.exists():
-        install("./worker ./generator", [], [word for each in packages for word in ("--editable", each)])
+        install(
+            "./worker ./generator", [], [word for each in packages for word in ("--editable", each)]
+        )
         for other in ENVIRONMENT.glob("of-*"):  # the packages are links to one clone
             other.unlink()
         of_this.touch()
@@ -40,15 +46,33 @@ def entry() -> None:
     part(1, "job-group: a group file with two mistakes, and one without, as values of the chart")
     shown("jobgen", "validate", HERE / "group.yaml", codes=[1])
     print("Each mistake has its line, column and code.")
-    shown("jobgen", "to-values", "values-examples/find-each-other/group.yaml", "-o", OUT / "values.yaml", codes=[0])
+    shown(
+        "jobgen",
+        "to-values",
+        "values-examples/find-each-other/group.yaml",
+        "-o",
+        OUT / "values.yaml",
+        codes=[0],
+    )
 
     if run(ENVIRONMENT / "bin" / "python", "-c", HAS_TORCH).strip() == "False":
         # Python compiles what it imports; pip would compile all of torch.
         locked = REPO / "requirements" / "torch.txt"
-        install("torch, about 3 GB", ["--require-hashes", "--no-compile"], ["--requirement", locked])
+        install(
+            "torch, about 3 GB", ["--require-hashes", "--no-compile"], ["--requirement", locked]
+        )
     part(2, "ddp-run: a training of two ranks hangs. Which one, and where?")
-    shown("ddp-launch", "--standalone", "--nproc-per-node=2", "--collective-timeout=10", HERE / "hang.py", codes=[70])
-    print("Rank 1 is at hang.py:11; rank 0 only waited for it. On a cluster every pod ends with this line.")
+    shown(
+        "ddp-launch",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--collective-timeout=10",
+        HERE / "hang.py",
+        codes=[70],
+    )
+    print(
+        "Rank 1 is at hang.py:11; rank 0 only waited for it. On a cluster every pod ends with this line."
+    )
 
     part(3, "gpu-accept: is this machine fit? First with a fault that is injected, then as it is")
     gpus = run(ENVIRONMENT / "bin" / "python", "-c", HAS_GPUS).strip() == "True"
@@ -58,13 +82,24 @@ def entry() -> None:
     print("The fault was found, and which bit it was.")
     shown("accept-node", *device, f"--report-dir={OUT}/reports", codes=VERDICTS)
     page = OUT / "page.html"
-    shown("accept-report", "merge", f"{OUT}/reports", "--expect-nodes=1", f"--html={page}", codes=VERDICTS)
+    shown(
+        "accept-report",
+        "merge",
+        f"{OUT}/reports",
+        "--expect-nodes=1",
+        f"--html={page}",
+        codes=VERDICTS,
+    )
     print(f"\nDone in {time.monotonic() - start:.0f} s. The page of this machine: {REPO / page}")
-    print("Next: the same on a cluster of yours (README.md), or on a small one of your own: make demo")
+    print(
+        "Next: the same on a cluster of yours (README.md), or on a small one of your own: make demo"
+    )
 
 
 def install(name: str, options: list[str], what: list[str | Path]) -> None:
-    """Install packages into an environment of their own, which also has the torch of this Python, if any."""
+    """Install packages into an environment of their own, which also has the torch of this Python,
+    if any.
+    """
     with step(f"pip install {name}"):
         if not (ENVIRONMENT / "bin" / "pip").exists():
             remove(ENVIRONMENT)
@@ -80,7 +115,9 @@ def shown(command: str, *arguments: str | Path, codes: list[int]) -> None:
     """Print and run a command. ToolError if its exit code is another than one of `codes`."""
     print(f"\n$ {command} {' '.join(map(str, arguments))}", flush=True)
     env = os.environ | {"PATH": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}"}
-    done = subprocess.run([ENVIRONMENT / "bin" / command, *arguments], cwd=REPO, env=env, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [ENVIRONMENT / "bin" / command, *arguments], cwd=REPO, env=env, stdin=subprocess.DEVNULL
+    )
     if done.returncode not in codes:
         raise ToolError(f"{command} exited {done.returncode}, expected was {codes}")
 

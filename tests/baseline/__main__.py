@@ -1,11 +1,13 @@
-"""Comparison of ddp-run with others: python -m tests.baseline [starts [ROUNDS]] [restarts] [faults [WAY…]].
+"""Comparison of ddp-run with others: python -m tests.baseline [starts [ROUNDS]] [restarts] [faults
+[WAY…]].
 
-`starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other, alternating.
-`restarts`: seconds from a rank's failure to the next first all-reduce, in the same pods and in new ones.
-`faults`: the same injected faults in each, in parallel; exit codes, seconds, which runs hang, what torchrun names, and
-which ranks saved. In the manifests, only the image, the number of GPUs, the program and the namespace are replaced.
-Each run has two nodes with one process each; a run that has not ended after LIMIT_S counts as hanging.
-RESULTS.md beside it has the results.
+`starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other,
+alternating. `restarts`: seconds from a rank's failure to the next first all-reduce, in the same
+pods and in new ones. `faults`: the same injected faults in each, in parallel; exit codes, seconds,
+which runs hang, what torchrun names, and which ranks saved. In the manifests, only the image, the
+number of GPUs, the program and the namespace are replaced. Each run has two nodes with one process
+each; a run that has not ended after LIMIT_S counts as hanging. RESULTS.md beside it has the
+results.
 """
 
 from __future__ import annotations
@@ -32,22 +34,41 @@ HERE = Path(__file__).parent
 RESTARTS = {"in place": "maxRestartsInPlace=1", "by the Job": "maxRestarts=1"}
 WAYS = ("ddp-run", "correct", "kubeflow")
 STEPS, LONG_STEPS = 20, 400  # of 0.05 s; a pod is lost in the middle of the long run
-BLAME = re.compile(r"^ +rank +: (\d+).*\n +exitcode +: (-?\d+)", re.MULTILINE)  # in torchrun's own report
+BLAME = re.compile(
+    r"^ +rank +: (\d+).*\n +exitcode +: (-?\d+)", re.MULTILINE
+)  # in torchrun's own report
 
 
-def manifests(way: str, space: Namespace, before: str, program: str, more: tuple[str, ...] = ()) -> list[dict]:
-    """The objects, with the program in place and shell before the launcher. `more`: values of ddp-run."""
+def manifests(
+    way: str, space: Namespace, before: str, program: str, more: tuple[str, ...] = ()
+) -> list[dict]:
+    """The objects, with the program in place and shell before the launcher. `more`: values of
+    ddp-run.
+    """
     if way == "ddp-run":
         settings = ["timeouts.joinSeconds=90", "timeouts.collectiveSeconds=60"]
         settings += ["timeouts.exitSeconds=60", "program.args={/tmp/train.py}", *more]
-        command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
+        command = [
+            "helm",
+            "template",
+            "run",
+            str(REPO / "charts/ddp-run"),
+            "--namespace",
+            space.name,
+        ]
         command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
         text = run(*command)
     else:
         text = (HERE / f"{way}.yaml").read_text()
     objects = [item for item in yaml.safe_load_all(text) if item]
-    workload = next(item["spec"] for item in objects if item["kind"] in ("Job", "JobSet", "StatefulSet"))
-    workload = workload["replicatedJobs"][0]["template"]["spec"] if "replicatedJobs" in workload else workload
+    workload = next(
+        item["spec"] for item in objects if item["kind"] in ("Job", "JobSet", "StatefulSet")
+    )
+    workload = (
+        workload["replicatedJobs"][0]["template"]["spec"]
+        if "replicatedJobs" in workload
+        else workload
+    )
     container = workload["template"]["spec"]["containers"][0]
     head = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n"
     head += "INDEX=${NODE_RANK:-${RANK:-$JOB_COMPLETION_INDEX}}\n"
@@ -62,9 +83,15 @@ def manifests(way: str, space: Namespace, before: str, program: str, more: tuple
 
 
 def outcome(
-    cluster: Cluster, way: str, before: str = "", fault: str = "pass", to_a_pod: tuple[str, ...] = ()
+    cluster: Cluster,
+    way: str,
+    before: str = "",
+    fault: str = "pass",
+    to_a_pod: tuple[str, ...] = (),
 ) -> tuple[float | None, str]:
-    """Seconds until the first all-reduce ended on both nodes, and a description of how the run ended."""
+    """Seconds until the first all-reduce ended on both nodes, and a description of how the run
+    ended.
+    """
     # Hand-written manifests do not fit a stricter level.
     with new_namespace(cluster, "privileged") as space:
         text = faults.program(fault, LONG_STEPS if to_a_pod else STEPS)
@@ -82,12 +109,18 @@ def outcome(
                 over = status["state"].get("terminated") or status["lastState"].get("terminated")
                 if over and (name := pod["metadata"]["name"]) not in ends:
                     verdict = f": {over['message']}" if over.get("message") else ""
-                    ends[name] = f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{verdict}"
+                    ends[name] = (
+                        f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{verdict}"
+                    )
             if len(ends) == 2 or (ends and "--force" in to_a_pod):
                 break
         first = first if to_a_pod else firsts(space, "FIRST 2.0")
         times = [float(line.split()[2]) - clock for line in first.values()]
-        words = sorted(ends.values()) + ["hangs"] * (2 - len(ends) - ("--force" in to_a_pod)) + blames(space)
+        words = (
+            sorted(ends.values())
+            + ["hangs"] * (2 - len(ends) - ("--force" in to_a_pod))
+            + blames(space)
+        )
         words += [f"rank {line.split()[1]} saved" for line in firsts(space, "SAVED").values()]
         return (max(times) if len(times) == 2 else None), "; ".join(words)
 
@@ -95,7 +128,10 @@ def outcome(
 def indexes(space: Namespace) -> dict[str, str]:
     """Pod -> its index in its Job."""
     key = "batch.kubernetes.io/job-completion-index"
-    return {pod["metadata"]["name"]: pod["metadata"]["annotations"][key] for pod in space.objects("pods")}
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["annotations"][key]
+        for pod in space.objects("pods")
+    }
 
 
 def blames(space: Namespace) -> list[str]:
@@ -120,7 +156,10 @@ def logs(space: Namespace) -> dict[str, str]:
 
 def firsts(space: Namespace, word: str) -> dict[str, str]:
     """Pod -> the first line of its log that begins with `word`."""
-    lines = {name: [line for line in log.splitlines() if line.startswith(word)] for name, log in logs(space).items()}
+    lines = {
+        name: [line for line in log.splitlines() if line.startswith(word)]
+        for name, log in logs(space).items()
+    }
     return {name: found[0] for name, found in lines.items() if found}
 
 
@@ -131,10 +170,15 @@ def starts(cluster: Cluster, rounds: int) -> None:
         for way in seconds:
             first, words = outcome(cluster, way)
             seconds[way].append(first)
-            print(f"{way}: {f'first all-reduce after {first:.1f} s' if first else 'no world'}; {words}", flush=True)
+            print(
+                f"{way}: {f'first all-reduce after {first:.1f} s' if first else 'no world'}; {words}",
+                flush=True,
+            )
     for way, found in seconds.items():
         good = [value for value in found if value]
-        median = f"median {statistics.median(good):.1f} s, least {min(good):.1f} s" if good else "never"
+        median = (
+            f"median {statistics.median(good):.1f} s, least {min(good):.1f} s" if good else "never"
+        )
         print(f"{way}: a world in {len(good)} of {len(found)} runs, {median}")
     ours, correct = (statistics.median(v for v in seconds[way] if v) for way in WAYS[:2])
     print(f"ddp-run / correct: {ours / correct:.2f}")
@@ -165,7 +209,9 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         lines = [line.split() for pod in space.objects("pods")
                  for line in space.kubectl("logs", pod["metadata"]["name"]).splitlines()]  # fmt: skip
         (fault,) = [float(words[2]) for words in lines if words[:1] == ["FAULT"]]
-        again = [float(words[2]) for words in lines if words[:1] == ["FIRST"] and float(words[2]) > fault]
+        again = [
+            float(words[2]) for words in lines if words[:1] == ["FIRST"] and float(words[2]) > fault
+        ]
         if len(again) != 2:
             raise ToolError(f"{value}: {len(again)} of 2 nodes started again")
         return max(again) - fault
@@ -179,15 +225,25 @@ def restarts(cluster: Cluster, rounds: int) -> None:
             print(f"restart {way}: {found[way][-1]:.1f} s", flush=True)
     ours, job = (statistics.median(found[way]) for way in RESTARTS)
     goal = "met" if job / ours >= 5 else "MISSED"
-    print(f"restart in place {ours:.1f} s, by the Job {job:.1f} s, {job / ours:.1f} times; at least 5: {goal}")
+    print(
+        f"restart in place {ours:.1f} s, by the Job {job:.1f} s, {job / ours:.1f} times; at least 5: {goal}"
+    )
 
 
 def inject(cluster: Cluster, ways: Sequence[str]) -> None:
     """Every fault in each of `ways`."""
     cases = [("none", way, {}) for _ in range(3) for way in ways]
-    cases += [(name, way, {"before": shell}) for name, shell in faults.BEFORE_START.items() for way in ways]
-    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in ways]
-    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in ways]
+    cases += [
+        (name, way, {"before": shell})
+        for name, shell in faults.BEFORE_START.items()
+        for way in ways
+    ]
+    cases += [
+        (name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in ways
+    ]
+    cases += [
+        (name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in ways
+    ]
 
     def tried(case: tuple) -> tuple[float | None, str]:
         try:
@@ -198,12 +254,18 @@ def inject(cluster: Cluster, ways: Sequence[str]) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = pool.map(tried, cases)
         for (name, way, _), (first, words) in zip(cases, found, strict=True):
-            print(f"{name} | {way} | {f'world after {first:.0f} s; ' if first else ''}{words}", flush=True)
+            print(
+                f"{name} | {way} | {f'world after {first:.0f} s; ' if first else ''}{words}",
+                flush=True,
+            )
 
 
 def entry() -> None:
     os.environ |= test_cluster.prepare()
-    cluster, words = Cluster(os.environ["WORKER_IMAGE"]), sys.argv[1:] or ["starts", "restarts", "faults"]
+    cluster, words = (
+        Cluster(os.environ["WORKER_IMAGE"]),
+        sys.argv[1:] or ["starts", "restarts", "faults"],
+    )
     rounds = next((int(word) for word in words if word.isdigit()), 5)
     if "starts" in words:
         starts(cluster, rounds)

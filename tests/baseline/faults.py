@@ -1,4 +1,6 @@
-"""The program and the faults of the comparison: before the start of the launcher, during the run, and to a pod."""
+"""The program and the faults of the comparison: before the start of the launcher, during the run,
+and to a pod.
+"""
 
 from __future__ import annotations
 

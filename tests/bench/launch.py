@@ -1,4 +1,6 @@
-"""Benchmark of ddp-launch: its start against torchrun's. `python -m tests.baseline restarts` has restarts."""
+"""Benchmark of ddp-launch: its start against torchrun's. `python -m tests.baseline restarts` has
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,13 @@ def start(way: tuple[str, ...], nodes: int, each: int, program: Path) -> list[su
             flags += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         command = [*way, *flags, str(program)]
         started.append(
-            subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            subprocess.Popen(
+                command,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         )
     return started
 
@@ -71,10 +79,15 @@ def measure(rounds: int, home: Path) -> None:
         for round_ in range(rounds + 1):
             for way, found in seconds.items():
                 begin = time.monotonic()
-                reduced = re.findall(r"^REDUCED (\S+)$", end(start(way, nodes, each, program)), re.MULTILINE)
+                reduced = re.findall(
+                    r"^REDUCED (\S+)$", end(start(way, nodes, each, program)), re.MULTILINE
+                )
                 if round_:  # the first one warms the caches
                     found.append(max(map(float, reduced)) - begin)
         bare, ours = map(statistics.median, seconds.values())
         ratios.append(ours / bare)
         print(f"| {nodes} × {each} | {bare:.2f} | {ours:.2f} | {ours / bare:.2f} |")
-    print(f"\nddp-launch takes at most {max(ratios):.2f} × the time of torchrun; at most 0.7:", met(max(ratios) <= 0.7))
+    print(
+        f"\nddp-launch takes at most {max(ratios):.2f} × the time of torchrun; at most 0.7:",
+        met(max(ratios) <= 0.7),
+    )

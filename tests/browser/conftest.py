@@ -49,7 +49,9 @@ class Store:
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Without a sandbox, since CI may run as root; the pages are our own.
-        yield playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
 
 
 @pytest.fixture
@@ -61,14 +63,18 @@ def store(tmp_path: Path) -> Store:
 def url(store: Store) -> Iterator[str]:
     handler = type("Handler", (CollectorHandler,), {"store": store, "accept_posts": False})
     with ReportServer(0, handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
-    """open_page(PATH, **OPTIONS of a browser context). A request to elsewhere or an error of a script is a failure."""
+    """open_page(PATH, **OPTIONS of a browser context). A request to elsewhere or an error of a
+    script is a failure.
+    """
     contexts, problems = [], []
 
     def show(path: str = "", **options: object) -> Page:
@@ -76,7 +82,10 @@ def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: is_problem(message) and problems.append(message.text))
-        page.on("request", lambda request: request.url.startswith((url, "file:")) or problems.append(request.url))
+        page.on(
+            "request",
+            lambda request: request.url.startswith((url, "file:")) or problems.append(request.url),
+        )
         page.goto(url + path)
         return page
 

@@ -1,4 +1,6 @@
-"""The page of a fleet as a person uses it: search, links, keyboard, updates, phone, print, from a file."""
+"""The page of a fleet as a person uses it: search, links, keyboard, updates, phone, print, from a
+file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def causes(page: Page) -> list[str]:
 
 def squares(page: Page) -> list[str]:
     """Nodes of the map that are not dimmed."""
-    return [each.get_attribute("title").partition(":")[0] for each in page.locator(".map a:not(.off)").all()]
+    return [
+        each.get_attribute("title").partition(":")[0]
+        for each in page.locator(".map a:not(.off)").all()
+    ]
 
 
 def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPage) -> None:
@@ -44,12 +49,16 @@ def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPa
     (row,) = causes(page)
     assert "node-07" in row and "59 %" in row and page.url.endswith("#q=node-07+FAIL")
     assert squares(page) == ["node-07"]
-    assert causes(open_page("#" + page.url.partition("#")[2])) == [row]  # the address is a link to this view
+    assert causes(open_page("#" + page.url.partition("#")[2])) == [
+        row
+    ]  # the address is a link to this view
     page.fill("#q", "")
     expect(page.locator(SUMMARY)).to_have_count(6)
     assert len(squares(page)) == 17
     page.locator("section.nodes p a", has_text="FAIL").click()
-    assert causes(page) and all("FAIL" in row for row in causes(page)) and page.url.endswith("#q=FAIL")
+    assert (
+        causes(page) and all("FAIL" in row for row in causes(page)) and page.url.endswith("#q=FAIL")
+    )
 
 
 def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: Store) -> None:
@@ -60,8 +69,20 @@ def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: 
     row.locator("summary").first.click()
     expect(row).to_contain_text(worst.uuid)
     texts = row.locator("pre").all_text_contents()
-    assert texts[:2] == [f"kubectl cordon {worst.node}", f"kubectl delete pod -n gpu-system {worst.pod}"]
-    identity = (worst.node, worst.device, worst.model, worst.uuid, worst.serial, worst.pci, worst.act, worst.advice)
+    assert texts[:2] == [
+        f"kubectl cordon {worst.node}",
+        f"kubectl delete pod -n gpu-system {worst.pod}",
+    ]
+    identity = (
+        worst.node,
+        worst.device,
+        worst.model,
+        worst.uuid,
+        worst.serial,
+        worst.pci,
+        worst.act,
+        worst.advice,
+    )
     assert all(text in texts[-1] for text in (*identity, *worst.reasons))
 
 
@@ -69,7 +90,9 @@ def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None
     page = open_page("#node=node-05")
     expect(page.locator("h1").nth(1)).to_contain_text("node-05")
     slow = page.locator("td.n.FAIL").all_inner_texts()
-    assert "114" in slow and len(slow) == 5, "the slow link in the matrix, both ways, and what waits for it"
+    assert "114" in slow and len(slow) == 5, (
+        "the slow link in the matrix, both ways, and what waits for it"
+    )
     expect(open_page("#node=node-16").locator("main")).to_contain_text("No report of this node.")
     expect(open_page("#node=absent").locator("main")).to_contain_text("has no node of this name")
 
@@ -87,8 +110,28 @@ TAGS = (
     "<base href=//x>", "<template>",
     "<meta http-equiv=refresh content=0>", "<form action=//x>", "<object data=x>", "<math><mi//xlink:href=X>",
 )  # fmt: skip
-QUOTES = ('"', "'", "`", '" onmouseover=X ', "${X}", "{{X}}", "&lt;X&gt;", "&amp;", "&#60;X&#62;", "\\u003cX\\u003e")
-WORDS = ("javascript:X", "data:text/html,X", "__proto__", "constructor", "toString", "null", "NaN", "%3Cscript%3E")
+QUOTES = (
+    '"',
+    "'",
+    "`",
+    '" onmouseover=X ',
+    "${X}",
+    "{{X}}",
+    "&lt;X&gt;",
+    "&amp;",
+    "&#60;X&#62;",
+    "\\u003cX\\u003e",
+)
+WORDS = (
+    "javascript:X",
+    "data:text/html,X",
+    "__proto__",
+    "constructor",
+    "toString",
+    "null",
+    "NaN",
+    "%3Cscript%3E",
+)
 SIGNS = ("\u2028", "\u202eX", "\u200b", "\U0001f600", "e\u0301", "#node=X&q=FAIL", "X" * 200)
 HOSTILE = [*TAGS, *QUOTES, *WORDS, *SIGNS]
 
@@ -98,17 +141,29 @@ def hostile_report(number: int, text: str) -> dict:
     report = failing(f"{number} {text}", f"cuda:1: {text}")
     report["checks"][1]["name"] = text
     for found in report["checks"][1]["measurements"]:
-        found |= {"name": text, "unit": text, "device": f"{text}{found['device']}", "limit_source": text}
+        found |= {
+            "name": text,
+            "unit": text,
+            "device": f"{text}{found['device']}",
+            "limit_source": text,
+        }
     report |= dict.fromkeys(("pod", "run_id", "injected"), text)
     report["facts"] |= {"gpu_models": [text] * 2, "driver": text, "kernel": text}
-    gpus = [{"device": f"cuda:{i}"} | dict.fromkeys(("uuid", "serial", "bus_id", "vbios"), text) for i in range(2)]
+    gpus = [
+        {"device": f"cuda:{i}"} | dict.fromkeys(("uuid", "serial", "bus_id", "vbios"), text)
+        for i in range(2)
+    ]
     report["checks"].append(check("environment", facts={"gpus": gpus}))
     return report
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["served", "saved"])
-def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Store, tmp_path: Path) -> None:
-    """In every view: no element that the page did not make, no dialog, no request, and the text is there."""
+def test_hostile_text_is_only_text(
+    saved: bool, open_page: OpenPage, store: Store, tmp_path: Path
+) -> None:
+    """In every view: no element that the page did not make, no dialog, no request, and the text is
+    there.
+    """
     assert len(set(HOSTILE)) > 40
     reports = [hostile_report(number, text) for number, text in enumerate(HOSTILE)]
     store.result = merged(*reports)
@@ -129,7 +184,10 @@ def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Stor
         for view in ({"q": node}, {"node": node}, {"measure": f"{text}/{text}"}):
             page.goto(f"{base}#{urlencode(view)}")
             shown = page.locator("body").text_content()
-            assert page.locator(foreign).count() == 0 and page.locator("head base, body base").count() == 0
+            assert (
+                page.locator(foreign).count() == 0
+                and page.locator("head base, body base").count() == 0
+            )
             assert view.get("node", text) in shown, view
 
 
@@ -140,13 +198,17 @@ def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, stor
     page.focus("#q")
     store.result = merged(node_report("n1"), node_report("<b>n2</b>"))
     expect(page.locator("main")).to_contain_text("2 of 2 nodes", timeout=30_000)
-    assert squares(page) == ["<b>n2</b>"] and page.locator("#q").input_value() == "n2"  # the search still holds
+    assert (
+        squares(page) == ["<b>n2</b>"] and page.locator("#q").input_value() == "n2"
+    )  # the search still holds
     assert page.evaluate("document.activeElement.id") == "q"
     expect(page.locator("#status")).to_contain_text("Updated")
 
 
 def until_polled(page: Page) -> None:
-    """Not by wait_for_function: its second try evaluates text within the page, whose policy forbids that."""
+    """Not by wait_for_function: its second try evaluates text within the page, whose policy forbids
+    that.
+    """
     until(lambda: page.evaluate("version") is not None, "the page has asked the collector for news")
 
 
@@ -157,7 +219,11 @@ def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, stor
     store.result.notes.append("something new")
     store.result = replace(store.result)  # a new result, as after a merge
     expect(page.locator("main")).to_contain_text("something new", timeout=30_000)
-    assert [each.get_attribute("open") for each in page.locator(".cause").all()][:3] == [None, "", None]
+    assert [each.get_attribute("open") for each in page.locator(".cause").all()][:3] == [
+        None,
+        "",
+        None,
+    ]
 
 
 def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> None:
@@ -184,15 +250,31 @@ def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Pa
     assert page.request.get(url + found["JSON"]).json()["verdict"] == "FAIL"
 
 
-def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: OpenPage, store: Store) -> None:
+def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(
+    open_page: OpenPage, store: Store
+) -> None:
     page = open_page("#certificate=1")
     expect(page.locator("main h1")).to_have_text("GPU acceptance: Not accepted")
-    expect(page.locator("main")).to_contain_text(hashlib.sha256(json_text(store.result).encode()).hexdigest())
-    assert page.locator("tbody tr").count() == 17 and "no report" in page.locator("tbody tr").last.inner_text()
-    assert all(gpu.serial in page.locator("main").inner_text() for node in store.result.nodes for gpu in node.gpus)
-    for reports, words in (([node_report("n1")], "Accepted"), ([node_report("n1", device="cpu")], "Not accepted")):
+    expect(page.locator("main")).to_contain_text(
+        hashlib.sha256(json_text(store.result).encode()).hexdigest()
+    )
+    assert (
+        page.locator("tbody tr").count() == 17
+        and "no report" in page.locator("tbody tr").last.inner_text()
+    )
+    assert all(
+        gpu.serial in page.locator("main").inner_text()
+        for node in store.result.nodes
+        for gpu in node.gpus
+    )
+    for reports, words in (
+        ([node_report("n1")], "Accepted"),
+        ([node_report("n1", device="cpu")], "Not accepted"),
+    ):
         store.result = merged(*reports)
-        expect(open_page("#certificate=1").locator("main h1")).to_have_text(f"GPU acceptance: {words}")
+        expect(open_page("#certificate=1").locator("main h1")).to_have_text(
+            f"GPU acceptance: {words}"
+        )
 
 
 def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:
@@ -217,7 +299,9 @@ def test_a_node_leads_to_its_report(open_page: OpenPage, store: Store) -> None:
     assert parse_qs(urlsplit(href).query) == {"node": [name]}
 
 
-def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(open_page: OpenPage, store: Store) -> None:
+def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(
+    open_page: OpenPage, store: Store
+) -> None:
     store.result = large()
     page = open_page(viewport={"width": 1280, "height": 800})
     assert len(causes(page)) == len(store.result.causes) == 18
@@ -247,7 +331,9 @@ LONG = "n" * 200
 
 
 @pytest.mark.parametrize("path", ["", f"#node={LONG}", f"#measure={LONG}/gemm", "#certificate=1"])
-def test_long_names_fit_on_a_phone_and_on_paper(path: str, open_page: OpenPage, store: Store) -> None:
+def test_long_names_fit_on_a_phone_and_on_paper(
+    path: str, open_page: OpenPage, store: Store
+) -> None:
     report = failing(LONG, f"cuda:1: {LONG} is wrong")
     report["checks"][1]["name"] = LONG
     report |= dict.fromkeys(("pod", "run_id", "level", "injected"), LONG)
@@ -263,7 +349,9 @@ def test_long_names_fit_on_a_phone_and_on_paper(path: str, open_page: OpenPage, 
     page.set_viewport_size({"width": 700, "height": 990})  # A4 without its margins
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
-    assert page.evaluate("[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)"
+    )
 
 
 def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:
@@ -273,5 +361,9 @@ def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:
     count, reached = wanted.count(), set()
     for _ in range(count + 20):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("[...document.querySelectorAll('main *')].indexOf(document.activeElement)"))
+        reached.add(
+            page.evaluate(
+                "[...document.querySelectorAll('main *')].indexOf(document.activeElement)"
+            )
+        )
     assert len(reached - {-1}) >= count

@@ -1,4 +1,6 @@
-"""values-examples/fabrics: each file renders, fits the schemas of Kubernetes, and docs/clusters.md describes it."""
+"""values-examples/fabrics: each file renders, fits the schemas of Kubernetes, and docs/clusters.md
+describes it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
 
 @pytest.fixture(scope="module")
 def renders():
-    done = {fabric: template("helm", "ddp-run", path.read_bytes()) for fabric, path in FABRICS.items()}
+    done = {
+        fabric: template("helm", "ddp-run", path.read_bytes()) for fabric, path in FABRICS.items()
+    }
     assert {each.returncode for each in done.values()} == {0}, done
     return {fabric: each.stdout.decode() for fabric, each in done.items()}
 
@@ -29,7 +33,9 @@ def pod(text: str) -> dict:
 def test_every_fabric_renders_what_kubernetes_accepts(renders) -> None:
     location = f"-schema-location={kubernetes_schemas.location()}"
     command = ["kubeconform", "-strict", "-skip=ComputeDomain", location, "-"]  # of a driver
-    done = subprocess.run(command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -47,7 +53,9 @@ def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders) -> None:
         template = pod(renders[fabric])
         (daemon,) = [each for each in template["spec"]["initContainers"] if each["name"] == name]
         assert daemon["restartPolicy"] == "Always", "the Job would not end"
-        devices = yaml.safe_load(template["metadata"]["annotations"][f"devices.gke.io/container.{name}"])
+        devices = yaml.safe_load(
+            template["metadata"]["annotations"][f"devices.gke.io/container.{name}"]
+        )
         assert {"path": "/dev/nvidiactl"} in devices
 
 
@@ -63,14 +71,20 @@ def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders, fabr
     (domain,) = [item for item in objects(renders[fabric]) if item["kind"] == "ComputeDomain"]
     spec = pod(renders[fabric])["spec"]
     (claim,) = spec["resourceClaims"]
-    assert claim["resourceClaimTemplateName"] == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    assert (
+        claim["resourceClaimTemplateName"]
+        == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    )
     assert spec["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
 
 
 def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
     """NVLink ends there, and a ComputeDomain follows its pods wherever they are."""
     for fabric, path in FABRICS.items():
-        for option, wanted in (("nameOverride=", ["nvidia.com/gpu.clique"]), ("placement.topologyKey=", [])):
+        for option, wanted in (
+            ("nameOverride=", ["nvidia.com/gpu.clique"]),
+            ("placement.topologyKey=", []),
+        ):
             done = template("helm", "ddp-run", path.read_bytes(), "--set", option)
             affinity = pod(done.stdout.decode())["spec"]["affinity"].get("podAffinity", {})
             terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])

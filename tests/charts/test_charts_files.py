@@ -1,4 +1,6 @@
-"""What users write reaches their programs byte for byte: through values, Helm, ConfigMaps and the entry script."""
+"""What users write reaches their programs byte for byte: through values, Helm, ConfigMaps and the
+entry script.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,28 @@ TEXTS = {
     "long lines": "word " * 100 + "\n\t" + "x" * 5000,
     "500 KB": "".join(f"line {number}\t$(x) 'q'\n" for number in range(25_000)),
 }
-PATHS = ["a b.py", "a'b", 'a"b', "a$b", "a:b", "ü/é/x", "#x", "- x", "{{ x }}", "a\\b", "....x", "~", "null"]
+PATHS = [
+    "a b.py",
+    "a'b",
+    'a"b',
+    "a$b",
+    "a:b",
+    "ü/é/x",
+    "#x",
+    "- x",
+    "{{ x }}",
+    "a\\b",
+    "....x",
+    "~",
+    "null",
+]
 PATHS += ["tab\tx", " x "]
 
 
 def encoded(values: dict) -> bytes:
-    """JSON with the characters escaped that YAML does not carry; jobgen writes such files as base64."""
+    """JSON with the characters escaped that YAML does not carry; jobgen writes such files as
+    base64.
+    """
     text = json.dumps(values, ensure_ascii=False)
     return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
@@ -47,17 +65,27 @@ def encoded(values: dict) -> bytes:
 def data(item: dict) -> dict[str, bytes]:
     """The files in a ConfigMap."""
     found = {key: text.encode() for key, text in (item.get("data") or {}).items()}
-    return found | {key: base64.b64decode(text) for key, text in (item.get("binaryData") or {}).items()}
+    return found | {
+        key: base64.b64decode(text) for key, text in (item.get("binaryData") or {}).items()
+    }
 
 
 def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str, bytes]]:
     """A Job, the scripts and the files of a group with plain Jobs."""
-    group = {"schemaVersion": 1, "name": "rl", "workload": "jobs", "interConnection": False, **values}
+    group = {
+        "schemaVersion": 1,
+        "name": "rl",
+        "workload": "jobs",
+        "interConnection": False,
+        **values,
+    }
     group["networkPolicy"] = {"enabled": False}
     done = template(helm, "job-group", encoded(group))
     assert done.returncode == 0, done.stderr.decode()
     scripts, files, job = [
-        each for each in objects(done.stdout.decode()) if "-programs-" not in each["metadata"]["name"]
+        each
+        for each in objects(done.stdout.decode())
+        if "-programs-" not in each["metadata"]["name"]
     ]
     return job, data(scripts), data(files)
 
@@ -74,24 +102,37 @@ def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) ->
 @pytest.mark.parametrize("helm", HELMS)
 def test_files_of_different_sets_have_different_keys(helm: str) -> None:
     """Also of sets with names that continue each other, and of more than ten files."""
-    sets = {name: {f"f{n}": {"text": f"{name} {n}"} for n in range(12)} for name in ("a", "a-1", "a1", "1")}
+    sets = {
+        name: {f"f{n}": {"text": f"{name} {n}"} for n in range(12)}
+        for name in ("a", "a-1", "a1", "1")
+    }
     _, _, found = rendered(helm, {"files": sets, "tasks": {"t": {"run": ""}}})
-    assert sorted(found.values()) == sorted(f["text"].encode() for files in sets.values() for f in files.values())
+    assert sorted(found.values()) == sorted(
+        f["text"].encode() for files in sets.values() for f in files.values()
+    )
 
 
 @pytest.mark.parametrize("helm", HELMS)
 def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
     task = {"env": {"A": "\x7f"}, "run": "", "podTemplate": {"spec": {"priorityClassName": "high"}}}
-    done = template(helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}}))
+    done = template(
+        helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}})
+    )
     assert done.returncode != 0
-    assert "tasks.t.podTemplate: a text in it or in env has a control character" in done.stderr.decode()
+    assert (
+        "tasks.t.podTemplate: a text in it or in env has a control character"
+        in done.stderr.decode()
+    )
 
 
 def test_programs_find_their_files(tmp_path: Path) -> None:
     """The entry script, run as the pod would run it, with what the chart put into its ConfigMaps."""
     folder = tmp_path / "elsewhere"
     binary = bytes(range(256))
-    texts = {path: {"text": f"{path}\n\n", "executable": number % 2 == 0} for number, path in enumerate(PATHS)}
+    texts = {
+        path: {"text": f"{path}\n\n", "executable": number % 2 == 0}
+        for number, path in enumerate(PATHS)
+    }
     texts["bin"] = {"base64": base64.b64encode(binary).decode()}
     mounts = [
         {"mountPath": str(folder), "files": "code"},
@@ -108,7 +149,10 @@ def test_programs_find_their_files(tmp_path: Path) -> None:
         (tmp_path / "scripts" / item["path"]).write_bytes(scripts[item["key"]])
     for key, content in files.items():
         (tmp_path / "files" / key).write_bytes(content)
-    env = {item["name"]: item.get("value", "").replace("$$", "$") for item in pod["containers"][0]["env"]}
+    env = {
+        item["name"]: item.get("value", "").replace("$$", "$")
+        for item in pod["containers"][0]["env"]
+    }
     home = tmp_path / "home"
     done = subprocess.run(
         ["sh", tmp_path / "scripts/entry.sh"],
@@ -123,5 +167,7 @@ def test_programs_find_their_files(tmp_path: Path) -> None:
         assert (place / "bin").read_bytes() == binary
         for path, file in texts.items():
             assert path == "bin" or (place / path).read_text() == file["text"]
-            assert (place / path).stat().st_mode & 0o777 == (0o755 if file.get("executable") else 0o644), path
+            assert (place / path).stat().st_mode & 0o777 == (
+                0o755 if file.get("executable") else 0o644
+            ), path
     assert (home / ".config/a $HOME").read_text() == "a$b\n\n"

@@ -1,7 +1,9 @@
-"""Random values, drawn from the schemas: a set renders what Kubernetes' schemas accept, or is refused by the chart.
+"""Random values, drawn from the schemas: a set renders what Kubernetes' schemas accept, or is
+refused by the chart.
 
-VALUES_SETS sets per chart and test (`make values-fuzz`: 10,000 in all per direction); VALUES_SEED chooses others, and
-VALUES_KUBERNETES names further versions of Kubernetes whose schemas the objects must fit.
+VALUES_SETS sets per chart and test (`make values-fuzz`: 10,000 in all per direction); VALUES_SEED
+chooses others, and VALUES_KUBERNETES names further versions of Kubernetes whose schemas the objects
+must fit.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from tests.helpers.values_fuzz import Values, mutated, places
 SETS = int(os.environ.get("VALUES_SETS", 5))
 SEED = os.environ.get("VALUES_SEED", "1")
 VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]  # the first is the pinned one
-# Of Helm, the template engine and Kubernetes' parser: nobody who wrote the values understands these.
+# Of Helm, the template engine and Kubernetes' parser: nobody who wrote the values understands
+# these.
 ACCIDENT = re.compile(
     r"nil pointer|wrong type|error calling (?!fail|include)|YAML parse error|error unmarshaling|panic"
 )
@@ -48,12 +51,21 @@ def with_image(values: dict) -> dict:
 
 
 def problems(found: list[tuple[dict, str, str]]) -> list[str]:
-    """What a person who wrote the values could not understand, and what Kubernetes would not accept."""
-    wrong = [f"{json.dumps(values)}\n{message[-500:]}" for values, _, message in found if ACCIDENT.search(message)]
+    """What a person who wrote the values could not understand, and what Kubernetes would not
+    accept.
+    """
+    wrong = [
+        f"{json.dumps(values)}\n{message[-500:]}"
+        for values, _, message in found
+        if ACCIDENT.search(message)
+    ]
     rendered = [(values, text) for values, text, _ in found if text]
-    # The text itself: Kubernetes reads other words as true, and other numbers, than the YAML parser of the tests.
+    # The text itself: Kubernetes reads other words as true, and other numbers, than the YAML parser
+    # of the tests.
     if invalid("---\n".join(text for _, text in rendered)):
-        wrong += [f"{json.dumps(values)}\n{invalid(text)}" for values, text in rendered if invalid(text)]
+        wrong += [
+            f"{json.dumps(values)}\n{invalid(text)}" for values, text in rendered if invalid(text)
+        ]
     return wrong
 
 
@@ -89,7 +101,11 @@ def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
     sets = [mutated(drawn.draw(), rng) for _ in range(SETS)]
     found = [outcome(chart, values) for values in sets]
     print(f"{chart}: {len([text for _, text, _ in found if text])} of {SETS} mutations rendered")
-    assert [values for values, _, message in found if not message and not fits.is_valid(with_image(values))] == []
+    assert [
+        values
+        for values, _, message in found
+        if not message and not fits.is_valid(with_image(values))
+    ] == []
     assert problems(found) == []
 
 

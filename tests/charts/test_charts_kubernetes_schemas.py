@@ -1,7 +1,7 @@
 """kubeconform: what the charts render has no field that Kubernetes or JobSet would drop or refuse.
 
-One Helm is enough here: test_charts_render.py shows that the other one renders the same objects. VALUES_KUBERNETES
-names further versions of Kubernetes whose schemas the objects must fit.
+One Helm is enough here: test_charts_render.py shows that the other one renders the same objects.
+VALUES_KUBERNETES names further versions of Kubernetes whose schemas the objects must fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ def kubeconform(version: str, items: list[dict]) -> dict[str, int]:
     location = f"-schema-location={kubernetes_schemas.location(version)}"
     command = ["kubeconform", "-strict", "-summary", "-output=json", location, "-"]
     done = subprocess.run(
-        command, input=yaml.dump_all(items, Dumper=yaml.CSafeDumper), capture_output=True, text=True, timeout=60
+        command,
+        input=yaml.dump_all(items, Dumper=yaml.CSafeDumper),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
@@ -37,4 +41,9 @@ def kubeconform(version: str, items: list[dict]) -> dict[str, int]:
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version or "pinned")
 def test_rendered_objects_fit_their_schemas(scenario: Scenario, version: str) -> None:
     items = objects(rendered("helm", scenario))
-    assert kubeconform(version, items) == {"valid": len(items), "invalid": 0, "errors": 0, "skipped": 0}
+    assert kubeconform(version, items) == {
+        "valid": len(items),
+        "invalid": 0,
+        "errors": 0,
+        "skipped": 0,
+    }

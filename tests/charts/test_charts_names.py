@@ -107,17 +107,24 @@ ddp-run: authentication.secretKey="x"
 """)
 
 
-def render(base: str, *options: str, chart: Path | None = None, release: str = "test") -> dict[str, dict]:
+def render(
+    base: str, *options: str, chart: Path | None = None, release: str = "test"
+) -> dict[str, dict]:
     """Name -> what cannot be changed, of the Jobs, the JobSet, the StatefulSet and the ConfigMap."""
     name, values = BASE[base]
     done = template("helm", chart or name, json.dumps(values).encode(), *options, release=release)
     assert done.returncode == 0, done.stderr.decode()
     others = ("Service", "NetworkPolicy", "Deployment")
     found = [item for item in objects(done.stdout.decode()) if item["kind"] not in others]
-    found = [item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
+    found = [
+        item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})
+    ]
     fields = ("spec", "data", "binaryData")
     found = [item for item in found if "-programs-" not in item["metadata"]["name"]]
-    return {f"{item['kind']}/{item['metadata']['name']}": [item.get(field) for field in fields] for item in found}
+    return {
+        f"{item['kind']}/{item['metadata']['name']}": [item.get(field) for field in fields]
+        for item in found
+    }
 
 
 @pytest.mark.parametrize(("base", "change"), CHANGES)
@@ -131,15 +138,23 @@ def test_what_changes_no_pod_changes_no_name(base: str, change: str) -> None:
 
 
 def next_version(chart: Path) -> None:
-    """What a release may change: version and image, the pods of a run, scripts, defaults, new values."""
+    """What a release may change: version and image, the pods of a run, scripts, defaults, new
+    values.
+    """
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
-    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "9.9.9", "appVersion": "9.9.9"}))
+    (chart / "Chart.yaml").write_text(
+        yaml.safe_dump({**about, "version": "9.9.9", "appVersion": "9.9.9"})
+    )
     pod = chart / "templates/_pod.tpl"
     pod.write_text(pod.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
     for script in (chart / "files").glob("*.sh"):
         script.write_text(f"{script.read_text()}# new\n")
     values = yaml.safe_load((chart / "values.yaml").read_text())
-    values |= {"sharedMemory": {"sizeLimit": "3Gi"}, "new": {"value": 1}, "image": {**values["image"], "new": "x"}}
+    values |= {
+        "sharedMemory": {"sizeLimit": "3Gi"},
+        "new": {"value": 1},
+        "image": {**values["image"], "new": "x"},
+    }
     (chart / "values.yaml").write_text(yaml.safe_dump(values))
     (chart / "templates/_defaults.tpl").write_text(value_keys.defaults(chart))
     for table in chart.glob("files/gpu-types.yaml"):
@@ -166,7 +181,9 @@ def test_a_new_version_of_a_chart_renames_no_run(base: str, tag: str, tmp_path: 
 def test_a_new_version_of_the_chart_does_not_restart_a_stateful_set() -> None:
     """Kubernetes accepts another template for these pods, and would replace them one by one."""
     (found,) = [
-        spec for name, (spec, *_) in render("ddp-run", "--set", "workload=statefulset").items() if "Stateful" in name
+        spec
+        for name, (spec, *_) in render("ddp-run", "--set", "workload=statefulset").items()
+        if "Stateful" in name
     ]
     assert found["updateStrategy"] == {"type": "OnDelete"}
 
@@ -187,7 +204,11 @@ def test_the_default_values_written_out_are_no_choice(chart: str) -> None:
     assert (
         render(base)
         == render(base, *text)
-        == render(base, "--set", f"terminationGracePeriodSeconds={written['terminationGracePeriodSeconds']}")
+        == render(
+            base,
+            "--set",
+            f"terminationGracePeriodSeconds={written['terminationGracePeriodSeconds']}",
+        )
     )
 
 
@@ -202,7 +223,9 @@ def test_the_names_of_objects_can_be_chosen(chart: str) -> None:
         done = template("helm", chart, b"", "--set", option)
         assert done.returncode == 0, done.stderr.decode()
         found = {item["metadata"]["name"] for item in objects(done.stdout.decode())}
-        assert {each for each in found if each != name and not each.startswith(f"{name}-")} == set(), found
+        assert {
+            each for each in found if each != name and not each.startswith(f"{name}-")
+        } == set(), found
     done = template("helm", chart, b"", "--set", "fullnameOverride=8gpu")
     assert done.returncode != 0 and "fullnameOverride" in done.stderr.decode()
     for word in ("on", "null", "true", "y"):  # which YAML does not take for text

@@ -41,7 +41,11 @@ def pod(chart: str, own: dict, helm: str = "helm") -> dict:
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
-    spec = pod(chart, {"spec": SPEC, "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}}, helm)
+    spec = pod(
+        chart,
+        {"spec": SPEC, "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}},
+        helm,
+    )
     assert spec["metadata"]["labels"]["team"] == "a" and spec["metadata"]["annotations"]["b"] == "c"
     spec = spec["spec"]
     for field, value in SPEC.items():
@@ -52,7 +56,11 @@ def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
     (main,) = spec["containers"]
     own = SPEC["containers"][0]
     assert main["envFrom"] == own["envFrom"] and own["env"][0] in main.get("env", [])
-    assert main["resources"] == own["resources"] if chart == "ddp-run" else main["resources"]["limits"] == {"cpu": "1"}
+    assert (
+        main["resources"] == own["resources"]
+        if chart == "ddp-run"
+        else main["resources"]["limits"] == {"cpu": "1"}
+    )
     assert own["volumeMounts"][0] in main["volumeMounts"]
 
 
@@ -60,9 +68,9 @@ def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
 def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart: str) -> None:
     limits = {"limits": {"cpu": "2"}}
     before = [each["name"] for each in pod(chart, {})["spec"]["initContainers"]]
-    after = pod(chart, {"spec": {"initContainers": [{"name": INIT[chart], "resources": limits}]}})["spec"][
-        "initContainers"
-    ]
+    after = pod(chart, {"spec": {"initContainers": [{"name": INIT[chart], "resources": limits}]}})[
+        "spec"
+    ]["initContainers"]
     assert [each["name"] for each in after] == before
     assert after[0]["resources"]["limits"]["cpu"] == "2" and after[0]["image"]
 
@@ -105,10 +113,18 @@ def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field:
     """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
     keys = pod_schema.merge_keys()[field]
     before = pod(chart, {})["spec"]["containers"][0].get(field, [])
-    free = [each for each in before if field != "env" or each["name"] == "USER"]  # others are the chart's alone
+    free = [
+        each for each in before if field != "env" or each["name"] == "USER"
+    ]  # others are the chart's alone
     for ours in [*free[:1], ENTRIES[field]]:
-        mine = {"protocol": "TCP", **ENTRIES[field], **{key: ours[key] for key in keys if key in ours}}
+        mine = {
+            "protocol": "TCP",
+            **ENTRIES[field],
+            **{key: ours[key] for key in keys if key in ours},
+        }
         mine = mine if field == "ports" else {key: mine[key] for key in mine if key != "protocol"}
-        after = pod(chart, {"spec": {"containers": [{field: [mine]}]}})["spec"]["containers"][0][field]
+        after = pod(chart, {"spec": {"containers": [{field: [mine]}]}})["spec"]["containers"][0][
+            field
+        ]
         ids = [tuple(each.get(key, "TCP") for key in keys) for each in after]
         assert len(ids) == len(set(ids)) and mine in after

@@ -1,4 +1,6 @@
-"""What pods of every chart have beside the program: claims, devices, ports, name servers and sidecars."""
+"""What pods of every chart have beside the program: claims, devices, ports, name servers and
+sidecars.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def pods(chart: str, values: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("value", ["activeDeadlineSeconds", "ttlSecondsAfterFinished"])
-@pytest.mark.parametrize(("chart", "workload"), [("ddp-run", "statefulset"), ("gpu-accept", "daemonset")])
+@pytest.mark.parametrize(
+    ("chart", "workload"), [("ddp-run", "statefulset"), ("gpu-accept", "daemonset")]
+)
 def test_what_never_ends_has_no_end(chart: str, workload: str, value: str) -> None:
     assert value in refusal(chart, {"workload": workload, value: 60})
 
@@ -24,11 +28,16 @@ def test_what_never_ends_has_no_end(chart: str, workload: str, value: str) -> No
 CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
 USES = {"resources": {"claims": [{"name": "gpus"}]}}
 PROGRAM = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "containers": [USES]}}}
-TESTS = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "initContainers": [{"name": "accept", **USES}]}}}
+TESTS = {
+    "podTemplate": {
+        "spec": {"resourceClaims": [CLAIM], "initContainers": [{"name": "accept", **USES}]}
+    }
+}
 CLAIMED = {
     "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
     "gpu-accept": {"gpuResourceName": "", **TESTS},
-    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM) | {"gpuResourceName": ""},
+    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM)
+    | {"gpuResourceName": ""},
 }
 
 
@@ -60,7 +69,9 @@ def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: st
     """A Job would not end, and an init container has no network before such a sidecar has started."""
     label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}
     own = {"metadata": {"labels": {label: "true"}}}
-    values = {"ddp-run": ETCD, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": task()}[chart]
+    values = {"ddp-run": ETCD, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": task()}[
+        chart
+    ]
     asks = task(podTemplate=own) if chart == "job-group" else {"podTemplate": own}
     for given, wanted in ((values, "false"), (values | asks | common, "true")):
         assert {pod["metadata"]["labels"].get(label) for pod in pods(chart, given)} == {wanted}

@@ -1,4 +1,6 @@
-"""job-group in a queue of Kueue: groups that Kueue would not accept are refused, and what is missing is named."""
+"""job-group in a queue of Kueue: groups that Kueue would not accept are refused, and what is
+missing is named.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def group(tasks: dict, **values: object) -> dict:
 
 def sized(number: int) -> dict:
     """Tasks of which each requests something else."""
-    return {f"t{n}": {"run": "true", "resources": {"requests": {"cpu": n + 1}}} for n in range(number)}
+    return {
+        f"t{n}": {"run": "true", "resources": {"requests": {"cpu": n + 1}}} for n in range(number)
+    }
 
 
 def jobs(values: dict) -> int:
@@ -26,7 +30,9 @@ def jobs(values: dict) -> int:
 @pytest.mark.parametrize("helm", HELMS)
 def test_more_shapes_than_kueue_accepts_are_refused(helm: str) -> None:
     message = refusal("job-group", group(sized(MOST + 1)), helm=helm)
-    assert "kueue.queueName: " in message and f" {MOST} " in message and f"not {MOST + 1}" in message
+    assert (
+        "kueue.queueName: " in message and f" {MOST} " in message and f"not {MOST + 1}" in message
+    )
     assert jobs(group(sized(MOST))) == MOST
     assert jobs(group(sized(MOST + 1), kueue={"queueName": ""})) == MOST + 1
 

@@ -1,4 +1,6 @@
-"""What the charts refuse instead of rendering objects that Kubernetes refuses, or that run something else."""
+"""What the charts refuse instead of rendering objects that Kubernetes refuses, or that run
+something else.
+"""
 
 from __future__ import annotations
 
@@ -66,15 +68,23 @@ def test_a_repository_may_have_a_port_and_no_tag() -> None:
     for repository in ("w", "reg:5000/team/w", "Reg.example.com/a__b/c-d.e"):
         assert render("ddp-run", {}, "--set", f"image.repository={repository}")
     for repository in ("reg/w:1.2", "reg/w@sha256:00"):
-        assert "image.repository: " in refusal("job-group", {}, "--set", f"image.repository={repository}")
+        assert "image.repository: " in refusal(
+            "job-group", {}, "--set", f"image.repository={repository}"
+        )
 
 
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
-    for block, key in (("image", "pullPolicy"), ("podSecurityContext", ""), ("networkPolicy", "egress")):
+    for block, key in (
+        ("image", "pullPolicy"),
+        ("podSecurityContext", ""),
+        ("networkPolicy", "egress"),
+    ):
         path = f"{block}.{key}".strip(".")
-        assert f"{path}: the key has no value" in refusal(chart, {block: {key: None} if key else None}, helm=helm)
+        assert f"{path}: the key has no value" in refusal(
+            chart, {block: {key: None} if key else None}, helm=helm
+        )
 
 
 def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:
@@ -84,4 +94,8 @@ def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:
 def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
     table = yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text())
     assert sum("A100" in types for types in table.values()) > 3
-    assert not [label for label, types in table.items() if {*types.get("A100", [])} & {*types.get("A100-80GB", [])}]
+    assert not [
+        label
+        for label, types in table.items()
+        if {*types.get("A100", [])} & {*types.get("A100-80GB", [])}
+    ]

@@ -1,4 +1,6 @@
-"""Every scenario renders, with Helm 3 and Helm 4 to the same objects, and each time to the same bytes."""
+"""Every scenario renders, with Helm 3 and Helm 4 to the same objects, and each time to the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
-    assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(helm, scenario)
+    assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(
+        helm, scenario
+    )
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
@@ -56,7 +60,9 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
 def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
     pods = [pod["spec"] for pod in pod_templates(objects(rendered("helm", scenario)))]
     tokens = [pod.get("automountServiceAccountToken") for pod in pods]
-    assert pods and tokens == [pod.get("serviceAccountName") == "test-gpu-accept-fleet" for pod in pods]  # of listPods
+    assert pods and tokens == [
+        pod.get("serviceAccountName") == "test-gpu-accept-fleet" for pod in pods
+    ]  # of listPods
 
 
 @pytest.mark.parametrize("helm", HELMS)
@@ -70,13 +76,18 @@ def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
 def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(workload: str) -> None:
     digits = "0 1 2 10 11 0123456789 1000000"
     container = {"env": [{"name": "B", "value": digits}]}
-    more = {"metadata": {"annotations": {"example.com/digits": digits}}, "spec": {"containers": [container]}}
+    more = {
+        "metadata": {"annotations": {"example.com/digits": digits}},
+        "spec": {"containers": [container]},
+    }
     task = {"numNodes": 12, "env": {"A": digits}, "podTemplate": more, "run": ""}
     items = render("job-group", {"workload": workload, "tasks": {"t": task}})
     jobs = [item for item in items if item["kind"] == "Job"]
     for jobset in (item for item in items if item["kind"] == "JobSet"):
         jobs += [each["template"] for each in jobset["spec"]["replicatedJobs"]]
-    ranks = [without_its_number(job["spec"]["template"], str(rank)) for rank, job in enumerate(jobs)]
+    ranks = [
+        without_its_number(job["spec"]["template"], str(rank)) for rank, job in enumerate(jobs)
+    ]
     assert ranks == ranks[:1] * 12
     assert json.dumps(ranks[0]).count(digits) == 3
 
@@ -99,7 +110,9 @@ def without_its_number(pod: dict, rank: str) -> dict:
 def test_kubernetes_checks_the_pods_that_will_run(scenario: Scenario) -> None:
     """In Jobs that have no pods, which restart nothing."""
     text = rendered("helm", scenario)
-    run = [template["spec"] | {"restartPolicy": "Never"} for template in pod_templates(objects(text))]
+    run = [
+        template["spec"] | {"restartPolicy": "Never"} for template in pod_templates(objects(text))
+    ]
     for job in checks(text):
         assert job["spec"]["completions"] == 0 and job["spec"]["template"]["spec"] in run
 

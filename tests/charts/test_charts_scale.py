@@ -13,24 +13,38 @@ pytestmark = pytest.mark.slow
 
 # The control plane of a cluster took a JobSet of 168 such ranks and refused one of 175.
 JOBSET = 130
-POD = {"spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}}
+POD = {
+    "spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}
+}
 
 
 def group(workload: str, tasks: dict) -> bytes:
-    return json.dumps({"schemaVersion": 1, "name": "rl", "workload": workload, "tasks": tasks}).encode()
+    return json.dumps(
+        {"schemaVersion": 1, "name": "rl", "workload": workload, "tasks": tasks}
+    ).encode()
 
 
 GROUPS = {
     "one JobSet": (group("jobset", {"t": {"numNodes": JOBSET, "run": ""}}), JOBSET),
-    "one JobSet of many tasks": (group("jobset", {f"t{n}": {"run": ""} for n in range(JOBSET)}), JOBSET),
+    "one JobSet of many tasks": (
+        group("jobset", {f"t{n}": {"run": ""} for n in range(JOBSET)}),
+        JOBSET,
+    ),
     "1,000 ranks of one task": (group("jobs", {"t": {"numNodes": 1000, "run": ""}}), 1000),
-    "1,000 ranks with a podTemplate": (group("jobs", {"t": {"numNodes": 1000, "podTemplate": POD, "run": ""}}), 1000),
+    "1,000 ranks with a podTemplate": (
+        group("jobs", {"t": {"numNodes": 1000, "podTemplate": POD, "run": ""}}),
+        1000,
+    ),
     "1,000 tasks": (group("jobs", {f"t{n}": {"run": ""} for n in range(1000)}), 1000),
 }
 
 
 def ranks(items: list[dict]) -> int:
-    return sum(len(item["spec"].get("replicatedJobs", [item])) for item in items if item["kind"] in ("Job", "JobSet"))
+    return sum(
+        len(item["spec"].get("replicatedJobs", [item]))
+        for item in items
+        if item["kind"] in ("Job", "JobSet")
+    )
 
 
 @pytest.mark.parametrize("helm", HELMS)

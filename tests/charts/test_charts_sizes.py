@@ -1,4 +1,6 @@
-"""Every object and every release fits where Kubernetes, kubectl and Helm keep it, under any version of the chart."""
+"""Every object and every release fits where Kubernetes, kubectl and Helm keep it, under any version
+of the chart.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,19 @@ def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
 def test_helm_can_keep_a_release(scenario: Scenario) -> None:
-    command = ["helm", "install", "test", str(REPO / "charts" / scenario.chart), "--dry-run=client", "-o", "json"]
+    command = [
+        "helm",
+        "install",
+        "test",
+        str(REPO / "charts" / scenario.chart),
+        "--dry-run=client",
+        "-o",
+        "json",
+    ]
     options = ["-f", "-", "--set", IMAGE]
-    done = subprocess.run([*command, *options], input=scenario.values, capture_output=True, timeout=600)
+    done = subprocess.run(
+        [*command, *options], input=scenario.values, capture_output=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr.decode()
     release = json.dumps(json.loads(done.stdout), separators=(",", ":")).encode()
     size = len(base64.b64encode(gzip.compress(release, 9)))
@@ -38,7 +50,11 @@ def test_helm_can_keep_a_release(scenario: Scenario) -> None:
 
 
 def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:
-    """What the source-controller ignores in a git repository, by its documentation of GitRepository (v1)."""
+    """What the source-controller ignores in a git repository, by its documentation of GitRepository
+    (v1).
+    """
     left_out = {".jpg", ".jpeg", ".gif", ".png", ".wmv", ".flv", ".gz", ".zip"}
-    files = [path for chart in CHARTS for path in (REPO / "charts" / chart).rglob("*") if path.is_file()]
+    files = [
+        path for chart in CHARTS for path in (REPO / "charts" / chart).rglob("*") if path.is_file()
+    ]
     assert len(files) > 50 and [path.name for path in files if path.suffix in left_out] == []

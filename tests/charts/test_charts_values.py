@@ -15,7 +15,11 @@ from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
 from tests.helpers.values_fuzz import is_elsewhere
 
 # At the top of the schema, and not in values.yaml.
-NO_DEFAULT = {"enabled", "global", "schemaVersion"}  # Helm's own; and what must never have a default
+NO_DEFAULT = {
+    "enabled",
+    "global",
+    "schemaVersion",
+}  # Helm's own; and what must never have a default
 
 
 def schema(chart: str) -> dict:
@@ -28,7 +32,11 @@ def kept(node: object) -> object:
         return [kept(each) for each in node]
     if not isinstance(node, dict):
         return node
-    return {name: kept(each) for name, each in node.items() if not (isinstance(each, dict) and is_elsewhere(each))}
+    return {
+        name: kept(each)
+        for name, each in node.items()
+        if not (isinstance(each, dict) and is_elsewhere(each))
+    }
 
 
 def defaults(chart: str) -> dict:
@@ -40,7 +48,9 @@ def source(chart: str) -> str:
 
 
 def resolved(root: dict, node: dict) -> dict:
-    """A schema with what it refers to. Objects of Kubernetes, which begin with a capital letter, are one value."""
+    """A schema with what it refers to. Objects of Kubernetes, which begin with a capital letter,
+    are one value.
+    """
     name = node.get("$ref", "").rpartition("/")[2]
     return {**root["definitions"][name], **node} if name and name[0].islower() else node
 
@@ -59,8 +69,12 @@ def declared(root: dict, node: dict, path: tuple = ()) -> Iterator[tuple[tuple, 
         yield from declared(root, child, (*path, name))
 
 
-def set_by_default(root: dict, node: dict, values: object, path: tuple = ()) -> Iterator[tuple[tuple, dict, object]]:
-    """Path, schema and value of all that values.yaml sets; `{}` is one value, and so is a map or Kubernetes' own."""
+def set_by_default(
+    root: dict, node: dict, values: object, path: tuple = ()
+) -> Iterator[tuple[tuple, dict, object]]:
+    """Path, schema and value of all that values.yaml sets; `{}` is one value, and so is a map or
+    Kubernetes' own.
+    """
     node = resolved(root, node)
     yield path, node, values
     if "properties" in node and isinstance(values, dict):
@@ -81,7 +95,11 @@ def nested(path: tuple, value: object) -> object:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_every_value_is_used_by_a_template(chart: str) -> None:
     text, root = source(chart), schema(chart)
-    leaves = [path for path, node, value in set_by_default(root, root, defaults(chart)) if is_leaf(node, value)]
+    leaves = [
+        path
+        for path, node, value in set_by_default(root, root, defaults(chart))
+        if is_leaf(node, value)
+    ]
     assert len(leaves) > 10, "the walk through values.yaml found next to nothing"
     assert {path for path in leaves if not templates.is_used(path, text)} == set()
 
@@ -98,7 +116,9 @@ def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
 def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
     uses, root = templates.used(source(chart)), schema(chart)
     assert len(uses) > 10, "the reader of templates found next to nothing"
-    assert uses <= {("global",)} | {path for path, _, _ in set_by_default(root, root, defaults(chart))}
+    assert uses <= {("global",)} | {
+        path for path, _, _ in set_by_default(root, root, defaults(chart))
+    }
 
 
 def test_templates_use_the_fields_of_a_task_that_the_schema_declares() -> None:
@@ -113,7 +133,9 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
     assert () in objects and len(objects) > 3
     for path in objects:
         errors = Draft7Validator(root).iter_errors(nested(path, {"unknownKey": 1}))
-        assert (list(path), "additionalProperties") in [(list(e.absolute_path), e.validator) for e in errors], path
+        assert (list(path), "additionalProperties") in [
+            (list(e.absolute_path), e.validator) for e in errors
+        ], path
 
 
 @pytest.mark.parametrize("helm", HELMS)
@@ -124,15 +146,21 @@ def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: st
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart: str) -> None:
-    """What stands beside a reference is ignored; the place of propertyNames differs from run to run."""
+    """What stands beside a reference is ignored; the place of propertyNames differs from run to
+    run.
+    """
     for node in within(schema(chart)):
-        assert "propertyNames" not in node and ("$ref" not in node or set(node) <= {"$ref", "description"}), node
+        assert "propertyNames" not in node and (
+            "$ref" not in node or set(node) <= {"$ref", "description"}
+        ), node
 
 
 def within(node: object) -> Iterator[dict]:
     if isinstance(node, dict):
         yield node
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+    for child in (
+        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    ):
         yield from within(child)
 
 
@@ -169,5 +197,8 @@ def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
 
 @pytest.mark.parametrize("helm", HELMS)
 def test_usual_mistakes_of_form_are_named(helm: str) -> None:
-    for option, said in (("image=r/w:1", "image.repository"), ("nodeSelector.a.b/c=x", "for a dot")):
+    for option, said in (
+        ("image=r/w:1", "image.repository"),
+        ("nodeSelector.a.b/c=x", "for a dot"),
+    ):
         assert said in refusal("ddp-run", {}, "--set", option, helm=helm), option

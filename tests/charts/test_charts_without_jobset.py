@@ -1,4 +1,6 @@
-"""A cluster without JobSet: the error names the command that installs the release which its Kubernetes takes."""
+"""A cluster without JobSet: the error names the command that installs the release which its
+Kubernetes takes.
+"""
 
 from __future__ import annotations
 

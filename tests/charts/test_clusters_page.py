@@ -1,4 +1,6 @@
-"""docs/clusters.md and the charts agree: labels of GPU nodes, taints, and the table of fast networks."""
+"""docs/clusters.md and the charts agree: labels of GPU nodes, taints, and the table of fast
+networks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from tests.helpers.rendering import REPO, pod_templates, render, task
 
 PAGE = (REPO / "docs/clusters.md").read_text()
 TYPES: dict[str, dict[str, list[str]]] = {}  # GPU type -> node label -> values
-for label, types in yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text()).items():
+for label, types in yaml.safe_load(
+    (REPO / "charts/job-group/files/gpu-types.yaml").read_text()
+).items():
     for name, values in types.items():
         TYPES.setdefault(name, {})[label] = values
 
@@ -26,7 +30,9 @@ def rows(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
-LABELS = {row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")}
+LABELS = {
+    row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")
+}
 (TEXT,) = re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
 ADDED = yaml.safe_load(TEXT)
 # A cloud has one label for the name of the GPU, whoever makes the nodes of AWS.
@@ -35,14 +41,20 @@ AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-na
 
 def found_by(kind: str, **values: object) -> dict[str, list[str]]:
     """Node label -> values by which the pods of a group with this type of GPU find their nodes."""
-    (pod,) = pod_templates(render("job-group", {**task(accelerator={"types": [kind], "count": 8}), **values}))
+    (pod,) = pod_templates(
+        render("job-group", {**task(accelerator={"types": [kind], "count": 8}), **values})
+    )
     terms = node_terms(pod)
-    assert all(len(term["matchExpressions"]) == 1 for term in terms), "one term per label: any of them is enough"
+    assert all(len(term["matchExpressions"]) == 1 for term in terms), (
+        "one term per label: any of them is enough"
+    )
     return {each["key"]: each["values"] for term in terms for each in term["matchExpressions"]}
 
 
 def node_terms(pod: dict) -> list[dict]:
-    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    required = pod["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     return required["nodeSelectorTerms"]
 
 
@@ -74,7 +86,9 @@ def test_a_gpu_has_one_name_on_aws_whoever_makes_the_nodes() -> None:
 
 
 def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
-    (daemons,) = [each for each in render("gpu-accept", {"nodes": 2}) if each["kind"] == "DaemonSet"]
+    (daemons,) = [
+        each for each in render("gpu-accept", {"nodes": 2}) if each["kind"] == "DaemonSet"
+    ]
     terms = node_terms(daemons["spec"]["template"])
     tested = {each["key"].split("/")[0] for term in terms for each in term["matchExpressions"]}
     # Not by the type of the instance, which says nothing of GPUs.

@@ -1,4 +1,6 @@
-"""commonLabels and extraObjects: on every object, in no pod of a run, and without a change of any name."""
+"""commonLabels and extraObjects: on every object, in no pod of a run, and without a change of any
+name.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import yaml
 
 from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
 
-LABELS = {"team": "research", "example.com/cost-centre": "42", "app.kubernetes.io/part-of": "models"}
+LABELS = {
+    "team": "research",
+    "example.com/cost-centre": "42",
+    "app.kubernetes.io/part-of": "models",
+}
 EXTRA = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -22,13 +28,19 @@ VALUES = {chart: yaml.safe_load((REPO / f"charts/{chart}/ci" / f"{name}-values.y
 
 
 def with_values(helm: str, chart: str, **values: object) -> list[dict]:
-    options = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+    options = [
+        word
+        for key, value in values.items()
+        for word in ("--set-json", f"{key}={json.dumps(value)}")
+    ]
     return render(chart, VALUES[chart], *options, helm=helm)
 
 
 @pytest.mark.parametrize("chart", CHARTS)
 @pytest.mark.parametrize("helm", HELMS)
-def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(helm: str, chart: str) -> None:
+def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
+    helm: str, chart: str
+) -> None:
     etcd = {"workload": "indexed-job", "launcher": "torchrun", "rendezvous.backend": "etcd"}
     options = etcd | {"rendezvous.etcd.deploy": True} if chart == "ddp-run" else {}
     before, after = (
@@ -43,17 +55,25 @@ def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(he
             old["spec"]["template"]["metadata"]["labels"] |= LABELS
             helpers.append(old["kind"])
         assert new == old
-    assert helpers == {"ddp-run": ["Deployment"], "gpu-accept": ["Deployment", "Job"], "job-group": []}[chart]
+    assert (
+        helpers
+        == {"ddp-run": ["Deployment"], "gpu-accept": ["Deployment", "Job"], "job-group": []}[chart]
+    )
 
 
 @pytest.mark.parametrize("chart", CHARTS)
 @pytest.mark.parametrize("helm", HELMS)
 def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
-    before, after = with_values(helm, chart), with_values(helm, chart, extraObjects=[EXTRA, EXTRA | {"kind": "Secret"}])
+    before, after = (
+        with_values(helm, chart),
+        with_values(helm, chart, extraObjects=[EXTRA, EXTRA | {"kind": "Secret"}]),
+    )
     extra = [each for each in after if each["metadata"]["name"] == "mine"]
     assert sorted(extra, key=lambda each: each["kind"]) == [EXTRA, EXTRA | {"kind": "Secret"}]
     rest = [each for each in after if each not in extra]
-    assert sorted(rest, key=str) == sorted(before, key=str)  # each release of Helm has an order of its own
+    assert sorted(rest, key=str) == sorted(
+        before, key=str
+    )  # each release of Helm has an order of its own
 
 
 REFUSED = yaml.safe_load("""
@@ -76,4 +96,6 @@ extraObjects:
 @pytest.mark.parametrize("key", REFUSED)
 def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str) -> None:
     for value in REFUSED[key]:
-        assert key in refusal(chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}"), value
+        assert key in refusal(chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}"), (
+            value
+        )

@@ -1,4 +1,6 @@
-"""Facts that several parts share have one home, worker/src/gpuworker/runtime/contract.py: a second one fails here."""
+"""Facts that several parts share have one home, worker/src/gpuworker/runtime/contract.py: a second
+one fails here.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def environment(chart: str, env: dict[str, str]) -> dict[str, object]:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> None:
     promised = {each.name for each in contract.VARIABLES if chart in each.charts}
-    # The entry script sets the addresses after the barrier; a bare torchrun alone has an id of its rendezvous.
+    # The entry script sets the addresses after the barrier; a bare torchrun alone has an id of its
+    # rendezvous.
     promised -= {"SKYPILOT_NODE_IPS", "PET_RDZV_ID"}
     found = environment(chart, {})
     assert {name for name in found if not name.startswith(contract.INTERNAL_PREFIX)} == promised
@@ -43,7 +46,10 @@ def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> No
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
     path = "tasks.t.env" if chart == "job-group" else "env"
-    for name in [*contract.reserved_names(groups=chart == "job-group"), f"{contract.INTERNAL_PREFIX}X"]:
+    for name in [
+        *contract.reserved_names(groups=chart == "job-group"),
+        f"{contract.INTERNAL_PREFIX}X",
+    ]:
         assert f"{path}.{name}: " in refusal(chart, with_env(chart, {name: "7"})), name
 
 
@@ -58,8 +64,15 @@ def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
 
 
 def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
-    assert "POD_NAME" not in (REPO / "schemas/jobgroup/task.yaml").read_text(), "a list of names of its own"
-    for name in [*contract.reserved_names(groups=True), f"{contract.INTERNAL_PREFIX}X", *FOLLOWED, "EPOCHS"]:
+    assert "POD_NAME" not in (REPO / "schemas/jobgroup/task.yaml").read_text(), (
+        "a list of names of its own"
+    )
+    for name in [
+        *contract.reserved_names(groups=True),
+        f"{contract.INTERNAL_PREFIX}X",
+        *FOLLOWED,
+        "EPOCHS",
+    ]:
         problems: list[str] = []
         schema.validate(
             schema.read()["else"],
@@ -76,7 +89,18 @@ def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:
 
 
 WRONG = {
-    "MASTER_PORT": ["", "abc", "0", "1023", "65535", "70000", " 29500", "08", "1, hostPort: 22", "é$X"],
+    "MASTER_PORT": [
+        "",
+        "abc",
+        "0",
+        "1023",
+        "65535",
+        "70000",
+        " 29500",
+        "08",
+        "1, hostPort: 22",
+        "é$X",
+    ],
     "NPROC_PER_NODE": ["", "0", "-1", "1025", "gpu", "1.5"],
     "MASTER_ADDR": ["", "two words", "a\nb"],
 }
@@ -98,6 +122,10 @@ def test_a_followed_variable_takes_only_values_that_can_work(chart, name):
 
 def test_the_range_of_a_port_is_that_of_the_launcher():
     low, high = config.NUMBERS["MASTER_PORT"]
-    assert [port for port in range(70_000) if re.fullmatch(contract.PORT, str(port))] == list(range(low, high + 1))
+    assert [port for port in range(70_000) if re.fullmatch(contract.PORT, str(port))] == list(
+        range(low, high + 1)
+    )
     low, high = config.NUMBERS["NPROC_PER_NODE"]
-    assert [n for n in range(70_000) if re.fullmatch(contract.PROCESSES, str(n))] == list(range(low, high + 1))
+    assert [n for n in range(70_000) if re.fullmatch(contract.PROCESSES, str(n))] == list(
+        range(low, high + 1)
+    )

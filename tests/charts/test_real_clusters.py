@@ -1,4 +1,6 @@
-"""Values that real clusters need, each with what the pod, or the object around it, must have in the end."""
+"""Values that real clusters need, each with what the pod, or the object around it, must have in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"a": {"run": "true"}, "b": 
 
 
 def merged(base: dict, over: dict) -> dict:
-    both = {key: merged(base[key], over[key]) for key in base.keys() & over.keys() if isinstance(base[key], dict)}
+    both = {
+        key: merged(base[key], over[key])
+        for key in base.keys() & over.keys()
+        if isinstance(base[key], dict)
+    }
     return {**base, **over, **both}
 
 
@@ -44,7 +50,9 @@ def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
         kind = next((word for word in words if word in kinds), workload)
         of_kind = [item for item in items if item["kind"] == kind]
         nodes = pod_templates(of_kind) if "pod" in words else of_kind
-        found = {each.removeprefix("spec." * ("pod" in words)) for node in nodes for each in facts(node)}
+        found = {
+            each.removeprefix("spec." * ("pod" in words)) for node in nodes for each in facts(node)
+        }
         assert (path in found) != ("no" in words), fact
 
 
@@ -70,9 +78,19 @@ def test_one_file_of_a_team_fits_every_chart(chart: str, helm: str) -> None:
     for item in items:
         assert item["metadata"]["labels"]["team"] == "research"
         assert item["metadata"]["annotations"]["example.com/owner"] == "research"
-    (workload,) = [item for item in items if item["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == "team-a"]
+    (workload,) = [
+        item
+        for item in items
+        if item["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == "team-a"
+    ]
     found = {each.rpartition("spec.template.spec.")[2] for each in facts(workload)}
-    assert {"runtimeClassName=nvidia", "priorityClassName=research", "imagePullSecrets[].name=mirror"} <= found
+    assert {
+        "runtimeClassName=nvidia",
+        "priorityClassName=research",
+        "imagePullSecrets[].name=mirror",
+    } <= found
     assert not [each for each in found if "runAsUser" in each]
-    images = [each.partition(".image=")[2] for item in items for each in facts(item) if ".image=" in each]
+    images = [
+        each.partition(".image=")[2] for item in items for each in facts(item) if ".image=" in each
+    ]
     assert images and all(each.startswith("mirror.example.com/") for each in images)

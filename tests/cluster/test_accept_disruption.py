@@ -29,18 +29,23 @@ def test_a_page_whose_node_is_drained_comes_back_with_its_verdict(namespace: Nam
 
         def back() -> bool:
             pages = namespace.objects("pods", "app.kubernetes.io/component=fleet")
-            return fleet_is_ready(namespace) and uid not in {pod["metadata"]["uid"] for pod in pages}
+            return fleet_is_ready(namespace) and uid not in {
+                pod["metadata"]["uid"] for pod in pages
+            }
 
         wait_until(back, "the page is back, and ready again", 120)
         fleet = fleet_of(namespace)
         assert (fleet["verdict"], len(fleet["nodes"])) == ("PASS", count)
-        assert {pod["metadata"]["uid"] for pod in node_pods(namespace)} == tested, "no node was tested again"
+        assert {pod["metadata"]["uid"] for pod in node_pods(namespace)} == tested, (
+            "no node was tested again"
+        )
     finally:
         namespace.cluster.kubectl("uncordon", node)
 
 
 def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Namespace) -> None:
-    """The machine is gone, and later its Node object, as clouds do. The page comes back on the other node.
+    """The machine is gone, and later its Node object, as clouds do. The page comes back on the
+    other node.
 
     The last test of this file: the cluster has one node afterwards.
     """
@@ -59,7 +64,9 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
     lose_node(namespace.cluster, lost)
 
     fleet = fleet_when(
-        namespace, lambda fleet: fleet["nodes"] and not waits(fleet), "the page is back, and waits for no pod"
+        namespace,
+        lambda fleet: fleet["nodes"] and not waits(fleet),
+        "the page is back, and waits for no pod",
     )
     assert [(node["node"], node["verdict"]) for node in fleet["nodes"]] == [(kept.name, "PASS")]
     assert (fleet["verdict"], fleet["coverage"]["nodes_expected"]) == ("INCOMPLETE", 2)

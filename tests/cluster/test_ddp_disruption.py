@@ -1,4 +1,6 @@
-"""ddp-run under faults of the cluster: a cut network, and the loss of DNS, the API server or a node."""
+"""ddp-run under faults of the cluster: a cut network, and the loss of DNS, the API server or a
+node.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ TRAIN_ON = TRAIN.replace("FAULT", "if step == 900: break")
 
 def addresses(space: Namespace) -> dict[Node, str]:
     pods = [node_pod(space, number) for number in range(2)]
-    return {each: p["status"]["podIP"] for each in nodes() for p in pods if p["spec"]["nodeName"] == each.name}
+    return {
+        each: p["status"]["podIP"]
+        for each in nodes()
+        for p in pods
+        if p["spec"]["nodeName"] == each.name
+    }
 
 
 def both_run(space: Namespace) -> bool:
@@ -74,15 +81,24 @@ def test_a_run_survives_a_short_network_cut(namespace: Namespace) -> None:
 
 def test_a_run_waits_while_dns_is_down(namespace: Namespace) -> None:
     with frozen("coredns"):
-        start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", "if step == 6: break"))
+        start(
+            namespace,
+            "--set",
+            "timeouts.joinSeconds=120",
+            program=TRAIN.replace("FAULT", "if step == 6: break"),
+        )
         wait_until(lambda: both_run(namespace), "both pods run", 60)
         time.sleep(BREAK_S)
-        assert "phase=resolve" not in logs_by_node(namespace)[1]  # node 0's own name is in its /etc/hosts
+        assert (
+            "phase=resolve" not in logs_by_node(namespace)[1]
+        )  # node 0's own name is in its /etc/hosts
     completes_in_one_attempt(namespace)
 
 
 @pytest.mark.parametrize("unit", ["coredns", "apiserver"])
-def test_a_run_survives_without_dns_and_without_the_api_server(namespace: Namespace, unit: str) -> None:
+def test_a_run_survives_without_dns_and_without_the_api_server(
+    namespace: Namespace, unit: str
+) -> None:
     start(namespace, program=TRAIN_ON)
     wait_until_training(namespace)
     with frozen(unit):
@@ -103,15 +119,27 @@ def lose_node(space: Namespace) -> None:
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset"])
 def test_a_run_goes_on_when_a_lost_node_is_back(namespace: Namespace, workload: str) -> None:
     """After a power failure of one machine."""
-    start(namespace, *ONE_POD_PER_NODE, "--set", f"workload={workload}", program=TRAIN.replace("FAULT", ""))
+    start(
+        namespace,
+        *ONE_POD_PER_NODE,
+        "--set",
+        f"workload={workload}",
+        program=TRAIN.replace("FAULT", ""),
+    )
     lose_node(namespace)
     start_node(nodes()[1])
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete", logs_by_node(namespace)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete", (
+        logs_by_node(namespace)
+    )
 
 
 def test_a_run_goes_on_without_a_lost_node(namespace: Namespace) -> None:
-    """The Node object is deleted, which clouds do. The last test, because others cannot use the cluster after it."""
+    """The Node object is deleted, which clouds do. The last test, because others cannot use the
+    cluster after it.
+    """
     start(namespace, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
     lose_node(namespace)
     namespace.cluster.kubectl("delete", "node", nodes()[1].name)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete", logs_by_node(namespace)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete", (
+        logs_by_node(namespace)
+    )

@@ -14,7 +14,13 @@ from tests.helpers.kube import Namespace
 def prefers(node: Node) -> dict:
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
     preference = {"weight": 100, "preference": {"matchExpressions": [expression]}}
-    return {"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}}}
+    return {
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}
+            }
+        }
+    }
 
 
 @pytest.fixture
@@ -43,7 +49,8 @@ def comes_back_on_the_first_node(space: Namespace, before: dict[str, dict]) -> N
 
 def test_a_drained_node(group: Namespace) -> None:
     before, node = ranks(group), nodes()[1].name
-    ours = "--pod-selector=app.kubernetes.io/instance=grp"  # what other tests left behind may not leave the node
+    # what other tests left behind may not leave the node
+    ours = "--pod-selector=app.kubernetes.io/instance=grp"
     group.cluster.kubectl("drain", node, ours, "--delete-emptydir-data", "--timeout=120s")
     try:
         comes_back_on_the_first_node(group, before)

@@ -1,4 +1,6 @@
-"""A group whose cluster is out of order for a time: no API server, no DNS, no network, or no controllers."""
+"""A group whose cluster is out of order for a time: no API server, no DNS, no network, or no
+controllers.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,18 @@ GROUP = {
     "name": "two",
     "tasks": {
         task: {"run": RUN % 600, "podTemplate": prefers(node), "env": {"OTHER": f"{other}-0.two"}}
-        for (task, other), node in zip((("client", "server"), ("server", "client")), nodes(), strict=True)
+        for (task, other), node in zip(
+            (("client", "server"), ("server", "client")), nodes(), strict=True
+        )
     },
 }
 
 
 def start(space: Namespace, run_s: int = 600, **tasks: dict) -> None:
-    ours = {name: task | {"run": RUN % run_s} | tasks.get(name, {}) for name, task in GROUP["tasks"].items()}
+    ours = {
+        name: task | {"run": RUN % run_s} | tasks.get(name, {})
+        for name, task in GROUP["tasks"].items()
+    }
     space.install("grp", "job-group", values=json.dumps(GROUP | {"tasks": ours}))
 
 
@@ -64,10 +71,14 @@ def without_controllers(space: Namespace) -> Iterator[None]:
 
     def scale(replicas: int) -> None:
         for where, name in CONTROLLERS.items():
-            space.cluster.kubectl("-n", where, "scale", f"deployment/{name}", f"--replicas={replicas}")
+            space.cluster.kubectl(
+                "-n", where, "scale", f"deployment/{name}", f"--replicas={replicas}"
+            )
 
     def pods() -> str:
-        found = [space.cluster.kubectl("-n", where, "get", "pods", "-o", "name") for where in CONTROLLERS]
+        found = [
+            space.cluster.kubectl("-n", where, "get", "pods", "-o", "name") for where in CONTROLLERS
+        ]
         return "".join(found)
 
     scale(0)
@@ -77,7 +88,9 @@ def without_controllers(space: Namespace) -> Iterator[None]:
     finally:
         scale(1)
         for where, name in CONTROLLERS.items():
-            space.cluster.kubectl("-n", where, "rollout", "status", f"deployment/{name}", "--timeout=120s")
+            space.cluster.kubectl(
+                "-n", where, "rollout", "status", f"deployment/{name}", "--timeout=120s"
+            )
 
 
 def end(space: Namespace) -> None:
@@ -95,7 +108,10 @@ def test_a_group_runs_and_ends_without_the_api_server(namespace: Namespace) -> N
 
 def without(space: Namespace, unit: str) -> contextlib.AbstractContextManager[None]:
     """The network between the ranks is cut, or the unit frozen."""
-    addresses = {node: rank(space, host)["status"]["podIP"] for node, host in zip(nodes(), HOSTS, strict=True)}
+    addresses = {
+        node: rank(space, host)["status"]["podIP"]
+        for node, host in zip(nodes(), HOSTS, strict=True)
+    }
     return cut_network(addresses) if unit == "network" else frozen(unit)
 
 
@@ -113,7 +129,11 @@ def test_a_running_group_survives_without(namespace: Namespace, unit: str) -> No
 def test_a_forming_group_waits_without(namespace: Namespace, unit: str) -> None:
     """The client's setup lasts until the fault; then the server waits for it at the barrier."""
     start(namespace, client={"setup": "until [ -e /tmp/go ]; do sleep 0.2; done"})
-    wait_until(lambda: phases(namespace.pods("grp")) == dict.fromkeys(HOSTS, "Running"), "both pods run", 60)
+    wait_until(
+        lambda: phases(namespace.pods("grp")) == dict.fromkeys(HOSTS, "Running"),
+        "both pods run",
+        60,
+    )
     with without(namespace, unit):
         execute(namespace, "client-0", "touch", "/tmp/go")
         time.sleep(BREAK_S)
@@ -129,15 +149,27 @@ def test_a_group_runs_and_ends_without_controllers(namespace: Namespace) -> None
     before = both_serve(namespace)
     with without_controllers(namespace):
         end(namespace)
-        wait_until(lambda: set(phases(namespace.pods("grp")).values()) == {"Succeeded"}, "the ranks end", 60)
+        wait_until(
+            lambda: set(phases(namespace.pods("grp")).values()) == {"Succeeded"},
+            "the ranks end",
+            60,
+        )
     ends_untouched(namespace, before)
 
 
-def test_a_rank_that_fails_without_controllers_fails_the_group_afterwards(namespace: Namespace) -> None:
-    start(namespace, server={"run": "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done; exit 7"})
+def test_a_rank_that_fails_without_controllers_fails_the_group_afterwards(
+    namespace: Namespace,
+) -> None:
+    start(
+        namespace, server={"run": "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done; exit 7"}
+    )
     both_serve(namespace)
     with without_controllers(namespace):
         execute(namespace, "server-0", "touch", "/tmp/end")
-        wait_until(lambda: phases(namespace.pods("grp")).get("server-0") == "Failed", "the server fails", 60)
+        wait_until(
+            lambda: phases(namespace.pods("grp")).get("server-0") == "Failed",
+            "the server fails",
+            60,
+        )
     assert jobset_ends(namespace) == "Failed"
     assert "server-0" in namespace.why("grp")

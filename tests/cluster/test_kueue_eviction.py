@@ -1,4 +1,6 @@
-"""Kueue evicts what is not ready in time (waitForPodsReady, 30 minutes by default): which groups it leaves alone."""
+"""Kueue evicts what is not ready in time (waitForPodsReady, 30 minutes by default): which groups it
+leaves alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ pytestmark = pytest.mark.matrix
 
 TIMEOUT_S = 60
 CONFIG = ("--namespace", "kueue-system")
-# `early` is done at once or soon, `late` runs for longer than the time-out, and `after` is held back for as long.
+# `early` is done at once or soon, `late` runs for longer than the time-out, and `after` is held
+# back for as long.
 GROUP = f"""\
 ---
 name: grp
@@ -36,9 +39,14 @@ run: echo done
 def configure(cluster: Cluster, recovery: str) -> str:
     """Give Kueue these time-outs and return what its ConfigMap was."""
     name, key = "configmap/kueue-manager-config", "controller_manager_config.yaml"
-    old = cluster.kubectl(*CONFIG, "get", name, "-o", f"jsonpath={{.data.{key.replace('.', chr(92) + '.')}}}")
+    old = cluster.kubectl(
+        *CONFIG, "get", name, "-o", f"jsonpath={{.data.{key.replace('.', chr(92) + '.')}}}"
+    )
     setting = f"waitForPodsReady: {{timeout: {TIMEOUT_S}s, recoveryTimeout: {recovery}}}\n"
-    store(cluster, re.sub(r"^waitForPodsReady:.*\n", "", old, flags=re.MULTILINE).rstrip() + "\n" + setting)
+    store(
+        cluster,
+        re.sub(r"^waitForPodsReady:.*\n", "", old, flags=re.MULTILINE).rstrip() + "\n" + setting,
+    )
     return old
 
 
@@ -48,7 +56,9 @@ def store(cluster: Cluster, text: str) -> None:
     manifest += f"data:\n  controller_manager_config.yaml: |\n{indented}"
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=manifest)
     cluster.kubectl(*CONFIG, "rollout", "restart", "deployment/kueue-controller-manager")
-    cluster.kubectl(*CONFIG, "rollout", "status", "deployment/kueue-controller-manager", "--timeout=120s")
+    cluster.kubectl(
+        *CONFIG, "rollout", "status", "deployment/kueue-controller-manager", "--timeout=120s"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +71,18 @@ def settings(cluster: Cluster) -> Iterator[list[str]]:
 
 def evictions(space: Namespace) -> list[str]:
     """Reasons for which Kueue took the place of the group away."""
-    found = [event["message"] for event in space.objects("events") if event["reason"].startswith("Evicted")]
+    found = [
+        event["message"]
+        for event in space.objects("events")
+        if event["reason"].startswith("Evicted")
+    ]
     for workload in space.objects("workloads.kueue.x-k8s.io"):
         conditions = workload.get("status", {}).get("conditions", [])
-        found += [each["message"] for each in conditions if each["type"] == "Evicted" and each["status"] == "True"]
+        found += [
+            each["message"]
+            for each in conditions
+            if each["type"] == "Evicted" and each["status"] == "True"
+        ]
     return found
 
 
@@ -94,15 +112,21 @@ def test_a_jobset_with_a_rank_that_is_done_is_not_evicted(settings, queue: Names
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(settings, queue: Namespace) -> None:
-    """Kueue takes a pod that has succeeded for one that is not ready: docs/clusters.md says what to do."""
+def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(
+    settings, queue: Namespace
+) -> None:
+    """Kueue takes a pod that has succeeded for one that is not ready: docs/clusters.md says what to
+    do.
+    """
     start(queue, "jobs")
     wait_until(lambda: evictions(queue), "Kueue evicts the pod group", 240)
     assert any("PodsReady" in message for message in evictions(queue))
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_without_a_recovery_time_out_ranks_may_end_once_all_were_ready(settings, cluster, queue: Namespace) -> None:
+def test_without_a_recovery_time_out_ranks_may_end_once_all_were_ready(
+    settings, cluster, queue: Namespace
+) -> None:
     configure(cluster, "0s")
     start(queue, "jobs", early_s=20)
     assert_ends_without_eviction(queue)

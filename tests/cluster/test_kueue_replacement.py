@@ -1,4 +1,6 @@
-"""A mark of ours moves a run that Kueue placed by topology: the next pod of its rank is on another of three nodes."""
+"""A mark of ours moves a run that Kueue placed by topology: the next pod of its rank is on another
+of three nodes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def test_a_run_leaves_the_node_that_has_our_mark(queue: Namespace) -> None:
     start(queue, "--set", settings, "--set-json", template, program=TRAIN.replace("FAULT", "pass"))
     wait_until(lambda: "trains" in queue.logs(pod_name(queue, 1), "trainer"), "the run trains", 300)
     before = placed(queue)
-    victim = next(pod["spec"]["nodeName"] for pod in node_pods(queue) if pod["metadata"]["name"] == pod_name(queue, 1))
+    victim = next(
+        pod["spec"]["nodeName"]
+        for pod in node_pods(queue)
+        if pod["metadata"]["name"] == pod_name(queue, 1)
+    )
     try:
         install(queue, victim, 1, "--set", "inject=nan-product")
         wait_until(lambda: is_tainted(cluster, victim), "the node is marked", 300)

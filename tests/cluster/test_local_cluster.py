@@ -1,7 +1,9 @@
-"""The local cluster: it recovers from a kill, `down` leaves nothing behind, and no packet leaves the machine.
+"""The local cluster: it recovers from a kill, `down` leaves nothing behind, and no packet leaves
+the machine.
 
-These tests break the running cluster and remove it at the end, so they run last. They need root. A start takes half a
-minute, so the first test removes the cluster that others have broken, and the last one the cluster of those before.
+These tests break the running cluster and remove it at the end, so they run last. They need root. A
+start takes half a minute, so the first test removes the cluster that others have broken, and the
+last one the cluster of those before.
 """
 
 from __future__ import annotations
@@ -39,11 +41,21 @@ def traces() -> list[str]:
     found = [str(root / CGROUP) for root in processes.hierarchies() if (root / CGROUP).exists()]
     found += [str(path) for path in (STATE, RUN) if path.exists()]
     found += [line for line in text_of("ip", "netns").splitlines() if "gpuc-" in line]
-    found += [link["ifname"] for link in json.loads(text_of("ip", "-json", "link")) if "gpuc" in link["ifname"]]
+    found += [
+        link["ifname"]
+        for link in json.loads(text_of("ip", "-json", "link"))
+        if "gpuc" in link["ifname"]
+    ]
     ours = (BRIDGE, "unreachable 10.", "unreachable fd00:10:")
     for family in ("-4", "-6"):
-        found += [line for line in text_of("ip", family, "route").splitlines() if any(word in line for word in ours)]
-    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if "gpu-charts" in line]
+        found += [
+            line
+            for line in text_of("ip", family, "route").splitlines()
+            if any(word in line for word in ours)
+        ]
+    found += [
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if "gpu-charts" in line
+    ]
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_text().split("\0")
@@ -61,12 +73,18 @@ def removed_afterwards():
     cluster("down")
 
 
-@pytest.mark.parametrize("after_s", [*(pytest.param(s, marks=pytest.mark.matrix) for s in (0.5, 3)), 9])
+@pytest.mark.parametrize(
+    "after_s", [*(pytest.param(s, marks=pytest.mark.matrix) for s in (0.5, 3)), 9]
+)
 def test_up_works_after_a_killed_up(after_s: float) -> None:
-    """SIGKILL during `up`, with an incomplete cluster; the next `up` cleans up and starts a complete one."""
+    """SIGKILL during `up`, with an incomplete cluster; the next `up` cleans up and starts a
+    complete one.
+    """
     assert cluster("down").returncode == 0
     command = [sys.executable, "-m", "hack.local_cluster", "up"]
-    killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen(
+        command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     with pytest.raises(subprocess.TimeoutExpired):  # `up` still runs
         killed.wait(after_s)
     killed.send_signal(signal.SIGKILL)
@@ -84,7 +102,9 @@ def test_no_packet_leaves_the_machine() -> None:
         routes = text_of("ip", "-n", node.namespace, "route")
         assert routes and "default" not in routes
         leaving = subprocess.run(
-            ["ip", "-n", node.namespace, "route", "get", "192.0.2.1"], capture_output=True, text=True
+            ["ip", "-n", node.namespace, "route", "get", "192.0.2.1"],
+            capture_output=True,
+            text=True,
         )
         assert "unreachable" in leaving.stderr
     for address in (
@@ -101,7 +121,9 @@ def test_etcd_answers_nobody_without_its_certificate() -> None:
     for scheme in ("http", "https"):
         anybody = ssl._create_unverified_context() if scheme == "https" else None
         with pytest.raises(OSError):
-            urllib.request.urlopen(f"{scheme}://{ETCD.partition('//')[2]}/version", timeout=20, context=anybody)
+            urllib.request.urlopen(
+                f"{scheme}://{ETCD.partition('//')[2]}/version", timeout=20, context=anybody
+            )
     certificate = ssl._create_unverified_context()
     certificate.load_cert_chain(PKI / "etcd.crt", PKI / "etcd.key")
     with urllib.request.urlopen(f"{ETCD}/version", timeout=20, context=certificate) as answer:
@@ -111,7 +133,11 @@ def test_etcd_answers_nobody_without_its_certificate() -> None:
 def test_down_leaves_nothing_behind() -> None:
     assert cluster("up").returncode == 0
     assert traces(), "the search must find a running cluster"
-    cgroups = [root / "k8s.io" / name for root in processes.hierarchies() for name in processes.containers()]
+    cgroups = [
+        root / "k8s.io" / name
+        for root in processes.hierarchies()
+        for name in processes.containers()
+    ]
     assert any(path.exists() for path in cgroups)
     done = cluster("down")
     assert done.returncode == 0, done.stderr

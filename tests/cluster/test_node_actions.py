@@ -1,7 +1,8 @@
-"""Marks on real nodes: fault, mark, the next program elsewhere, repaired, passed, released; the collector is killed.
+"""Marks on real nodes: fault, mark, the next program elsewhere, repaired, passed, released; the
+collector is killed.
 
-MARK_ROUNDS=50 is the long form. A round has three tests of one node. Other tests must not run at the same time: they
-would miss the node.
+MARK_ROUNDS=50 is the long form. A round has three tests of one node. Other tests must not run at
+the same time: they would miss the node.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ def others(found: dict) -> dict:
     taints = [taint for taint in spec.pop("taints", []) if taint["key"] != UNFIT]
     conditions = {each["type"] for each in found["status"]["conditions"]} - {CONDITION}
     labels = {key: value for key, value in meta["labels"].items() if key != UNFIT}
-    return {"labels": labels, "annotations": meta["annotations"], "spec": spec, "taints": taints, "of": conditions}
+    return {
+        "labels": labels,
+        "annotations": meta["annotations"],
+        "spec": spec,
+        "taints": taints,
+        "of": conditions,
+    }
 
 
 def is_tainted(cluster: Cluster, name: str) -> bool:
@@ -49,13 +56,28 @@ def has_passed(cluster: Cluster, name: str) -> bool:
 
 
 def install(space: Namespace, victim: str, run_id: int, *settings: str) -> None:
-    done = [*QUICKLY, "--set", "device=cpu,nodeActions=taint", "--set-json", f"fleet.podTemplate={SHORT_HOUR}"]
+    done = [
+        *QUICKLY,
+        "--set",
+        "device=cpu,nodeActions=taint",
+        "--set-json",
+        f"fleet.podTemplate={SHORT_HOUR}",
+    ]
     done += ["--set-json", f'nodes=["{victim}"]', "--set-string", f"runId={run_id}", *settings]
     if run_id == 1:
         space.install("accept", "gpu-accept", *done)
     else:
         chart = str(REPO / "charts/gpu-accept")
-        run("helm", "upgrade", "accept", chart, "--namespace", space.name, *space.cluster.helm_image(), *done)
+        run(
+            "helm",
+            "upgrade",
+            "accept",
+            chart,
+            "--namespace",
+            space.name,
+            *space.cluster.helm_image(),
+            *done,
+        )
 
 
 @pytest.fixture
@@ -67,14 +89,18 @@ def victim(cluster: Cluster):
     cluster.kubectl("annotate", "node", name, f"{STATE}-")
 
 
-def test_a_fault_marks_its_node_until_it_is_repaired_and_nothing_else(namespace: Namespace, victim: str) -> None:
+def test_a_fault_marks_its_node_until_it_is_repaired_and_nothing_else(
+    namespace: Namespace, victim: str
+) -> None:
     cluster, chance = namespace.cluster, random.Random(7)
     names = cluster.schedulable_nodes()
     before = {name: others(node(cluster, name)) for name in names}
 
     def kill() -> None:
         if chance.random() < 0.5:
-            namespace.kubectl("delete", "pods", "-l", FLEET, "--grace-period=0", "--force", "--wait=false")
+            namespace.kubectl(
+                "delete", "pods", "-l", FLEET, "--grace-period=0", "--force", "--wait=false"
+            )
 
     for turn in range(ROUNDS):
         install(namespace, victim, 3 * turn + 1, "--set", "inject=nan-product")
@@ -82,21 +108,33 @@ def test_a_fault_marks_its_node_until_it_is_repaired_and_nothing_else(namespace:
         wait_until(lambda: is_tainted(cluster, victim), f"round {turn}: the node is marked", 300)
         assert [name for name in names if is_tainted(cluster, name)] == [victim]
         namespace.kubectl("apply", "-f", "-", input=program(f"next-{turn}"))
-        placed = wait_until(lambda pod=f"next-{turn}": node_of(namespace, pod), "the next program has a node", 60)
+        placed = wait_until(
+            lambda pod=f"next-{turn}": node_of(namespace, pod), "the next program has a node", 60
+        )
         assert placed != victim
         for run_id in (3 * turn + 2, 3 * turn + 3):
             install(namespace, victim, run_id, "--set", "inject=")
             kill()
-            wait_until(lambda run_id=run_id: passed(namespace, run_id), f"round {turn}: run {run_id} passed", 300)
+            wait_until(
+                lambda run_id=run_id: passed(namespace, run_id),
+                f"round {turn}: run {run_id} passed",
+                300,
+            )
             # The collector acts every 15 s; the next installation replaces it.
             wait_until(lambda: has_passed(cluster, victim), f"round {turn}: the pass is noted", 60)
-        wait_until(lambda: not is_tainted(cluster, victim), f"round {turn}: the node is released", 120)
+        wait_until(
+            lambda: not is_tainted(cluster, victim), f"round {turn}: the node is released", 120
+        )
         assert {name: others(node(cluster, name)) for name in names} == before
 
 
 def program(name: str) -> str:
     """A pod of anybody, which any node may run."""
-    context = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    context = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     container = {
         "name": "program", "image": os.environ["SHELL_IMAGE"], "command": ["true"],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -111,7 +149,9 @@ def node_of(space: Namespace, pod: str) -> str:
 
 def passed(space: Namespace, run_id: int) -> bool:
     fleet = fleet_of(space)
-    return bool(fleet) and [(n["run_id"], n["verdict"]) for n in fleet["nodes"]] == [(str(run_id), "PASS")]
+    return bool(fleet) and [(n["run_id"], n["verdict"]) for n in fleet["nodes"]] == [
+        (str(run_id), "PASS")
+    ]
 
 
 def test_a_dry_run_shows_the_mark_and_leaves_the_node(namespace: Namespace, victim: str) -> None:
@@ -119,7 +159,10 @@ def test_a_dry_run_shows_the_mark_and_leaves_the_node(namespace: Namespace, vict
     before = others(node(cluster, victim))
     install(namespace, victim, 1, "--set", "inject=nan-product,nodeActionsDryRun=true")
     fleet_when(
-        namespace, lambda fleet: fleet["marks"] == {victim: "would taint"}, "the page shows what it would do", 300
+        namespace,
+        lambda fleet: fleet["marks"] == {victim: "would taint"},
+        "the page shows what it would do",
+        300,
     )
     assert others(node(cluster, victim)) == before and not is_tainted(cluster, victim)
     assert STATE not in node(cluster, victim)["metadata"]["annotations"]

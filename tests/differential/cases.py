@@ -41,7 +41,11 @@ def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
     done = subprocess.run(
         [SKYPILOT / "bin" / "python", ORACLE],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        },
         input=json.dumps(texts).encode(),
         capture_output=True,
     )
@@ -50,7 +54,9 @@ def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
 
 
 def compare(texts: Mapping[str, str], folder: Path) -> list[Case]:
-    """Return every named text as a case; `folder` becomes the current folder, and that of the group files."""
+    """Return every named text as a case; `folder` becomes the current folder, and that of the group
+    files.
+    """
     folder.mkdir()
     files(folder)
     answers = run_skypilot(list(texts.values()), folder)

@@ -45,9 +45,14 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
         # Each error alone refuses the file, so each one needs a reason.
         errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]
-        # YAML drops the first value of a duplicate key, so an error inside it is no difference of its own.
+        # YAML drops the first value of a duplicate key, so an error inside it is no difference of
+        # its own.
         twice = [(each.scope, f"{each.path}.") for each in errors if each.code == "duplicate-key"]
-        kept = [each for each in errors if not any(each.scope == t and each.path.startswith(p) for t, p in twice)]
+        kept = [
+            each
+            for each in errors
+            if not any(each.scope == t and each.path.startswith(p) for t, p in twice)
+        ]
         return [_refusal(diagnostic, documents) for diagnostic in kept]
     if result.text is None:
         return []
@@ -62,19 +67,31 @@ def _refusal(diagnostic, documents: list) -> Difference:
     task = json.loads(scope.removeprefix("task ")) if scope.endswith('"') else None
     named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == task]
     value, key = named[0] if task is not None and named else documents[0], None
-    for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", diagnostic.path):
+    for word, quoted, index in re.findall(
+        r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", diagnostic.path
+    ):
         key = word or (json.loads(quoted) if quoted else int(index))
-        missing = not isinstance(value, dict | list) or (isinstance(value, list) and key >= len(value))
+        missing = not isinstance(value, dict | list) or (
+            isinstance(value, list) and key >= len(value)
+        )
         value = None if missing else value.get(key) if isinstance(value, dict) else value[key]
-    return Difference(task, diagnostic.path, diagnostic.code, ours=diagnostic.message, value=value, key=key)
+    return Difference(
+        task, diagnostic.path, diagnostic.code, ours=diagnostic.message, value=value, key=key
+    )
 
 
 def _fields(values: dict, answer: dict) -> Iterator[Difference]:
     tasks = values["tasks"]
     header = {
         "name": (values["name"], answer["name"]),
-        "primaries": (sorted(values.get("primaryTasks", [])), sorted(set(answer["primaries"] or []))),
-        "inter_connection": (values.get("interConnection", True), answer["inter_connection"] is not False),
+        "primaries": (
+            sorted(values.get("primaryTasks", [])),
+            sorted(set(answer["primaries"] or [])),
+        ),
+        "inter_connection": (
+            values.get("interConnection", True),
+            answer["inter_connection"] is not False,
+        ),
         "tasks": (list(tasks), [task["name"] for task in answer["tasks"]]),
     }
     yield from _unequal(None, header)
@@ -110,12 +127,26 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
             [quantity(requests.get("ephemeral-storage"))],
             _all(on_kubernetes, "disk_size", lambda each: each and each * 10**9),
         ),
-        "accelerator types": (_lower(gpus["types"]), _lower({name for name, _ in their_gpus if name})),
-        "accelerator count": ([gpus["count"]], _distinct(math.ceil(count) for _, count in their_gpus)),
+        "accelerator types": (
+            _lower(gpus["types"]),
+            _lower({name for name, _ in their_gpus if name}),
+        ),
+        "accelerator count": (
+            [gpus["count"]],
+            _distinct(math.ceil(count) for _, count in their_gpus),
+        ),
         "image_id": ([ours.get("image")], _all(on_kubernetes, "image")),
-        "labels": _labels(template.get("metadata", {}).get("labels", {}), _all(on_kubernetes, "labels")),
-        "priority_class": ([template.get("spec", {}).get("priorityClassName")], _all(on_kubernetes, "priority_class")),
-        "job_recovery": ([_our_recovery(ours.get("recovery", {}))], _all(on_kubernetes, "recovery", _their_recovery)),
+        "labels": _labels(
+            template.get("metadata", {}).get("labels", {}), _all(on_kubernetes, "labels")
+        ),
+        "priority_class": (
+            [template.get("spec", {}).get("priorityClassName")],
+            _all(on_kubernetes, "priority_class"),
+        ),
+        "job_recovery": (
+            [_our_recovery(ours.get("recovery", {}))],
+            _all(on_kubernetes, "recovery", _their_recovery),
+        ),
     }
 
 
@@ -175,4 +206,6 @@ def _our_recovery(recovery: dict) -> tuple:
 
 def _their_recovery(recovery: dict) -> tuple:
     codes = recovery.get("recover_on_exit_codes", [])
-    return recovery.get("max_restarts_on_errors", 0), tuple(codes if isinstance(codes, list) else [codes])
+    return recovery.get("max_restarts_on_errors", 0), tuple(
+        codes if isinstance(codes, list) else [codes]
+    )

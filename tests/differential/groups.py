@@ -30,7 +30,9 @@ class Dumper(yaml.SafeDumper):
 
 def _plain(dumper: Dumper, text: Plain) -> yaml.Node:
     # The tag that YAML itself would find, so that no quotes are needed.
-    return yaml.ScalarNode(dumper.resolve(yaml.ScalarNode, str(text), (True, False)), str(text), style="")
+    return yaml.ScalarNode(
+        dumper.resolve(yaml.ScalarNode, str(text), (True, False)), str(text), style=""
+    )
 
 
 Dumper.add_representer(Plain, _plain)
@@ -76,7 +78,11 @@ class Maker:
             documents.insert(self.random.randint(1, len(documents) or 1), None)
         style = self.random.choice([None, None, None, False, True])
         text = yaml.dump_all(
-            documents, Dumper=Dumper, default_flow_style=style, sort_keys=False, allow_unicode=self.happens(0.8)
+            documents,
+            Dumper=Dumper,
+            default_flow_style=style,
+            sort_keys=False,
+            allow_unicode=self.happens(0.8),
         )
         return self.damage_text(text) if self.damage == "text" else text
 
@@ -101,7 +107,9 @@ class Maker:
     def delay(self, names: list) -> object:
         if self.happens(0.5):
             return self.pick(GRAMMAR["delays"])
-        chosen = self.random.sample(["default", *map(str, names)], self.random.randint(1, 1 + len(names)))
+        chosen = self.random.sample(
+            ["default", *map(str, names)], self.random.randint(1, 1 + len(names))
+        )
         if self.happens(self.odd):
             chosen.append(self.random.choice(["nobody", 1]))
         return {name: self.pick(GRAMMAR["delays"]) for name in chosen}
@@ -132,13 +140,19 @@ class Maker:
             del holder[key]
         elif action == "rename" and isinstance(holder, dict) and isinstance(key, str) and key:
             cut = self.random.randrange(len(key))
-            holder[key[:cut] + self.random.choice(["", "x", "_"]) + key[cut + 1 :]] = holder.pop(key)
+            holder[key[:cut] + self.random.choice(["", "x", "_"]) + key[cut + 1 :]] = holder.pop(
+                key
+            )
         elif action == "add" and isinstance(holder, dict):
             holder[self.random.choice(["x", "command", "gpu", "name", "run"])] = self.random.choice(
                 GRAMMAR["anything"]["odd"]
             )
         else:
-            holder[key] = None if action == "null" else copy.deepcopy(self.random.choice(GRAMMAR["anything"]["odd"]))
+            holder[key] = (
+                None
+                if action == "null"
+                else copy.deepcopy(self.random.choice(GRAMMAR["anything"]["odd"]))
+            )
 
     def damage_text(self, text: str) -> str:
         lines = text.split("\n")
@@ -161,7 +175,14 @@ class Maker:
             "conflict": ["<<<<<<< HEAD", line, "=======", line, ">>>>>>> other"],
             "anchor": [re.sub(r": (?=\S)", ": &a ", line, count=1), " " * spaces + "alias: *a"],
             "merge": [" " * spaces + "<<: {name: merged, num_nodes: 2}", line],
-            "tag": [re.sub(r": (?=\S)", self.random.choice([": !!str ", ": !!int ", ": !x "]), line, count=1)],
+            "tag": [
+                re.sub(
+                    r": (?=\S)",
+                    self.random.choice([": !!str ", ": !!int ", ": !x "]),
+                    line,
+                    count=1,
+                )
+            ],
             "directive": ["%YAML 1.2", "---", line],
             "set": [line, " " * spaces + "? key"],
         }
@@ -173,14 +194,22 @@ class Maker:
         if action == "cut":
             return text[: self.random.randrange(len(text))]
         if action == "blank":
-            return self.random.choice(["", "\n# a comment\n", "---\n", "x", "[]", "- a\n", "{}", "null\n---\nnull\n"])
+            return self.random.choice(
+                ["", "\n# a comment\n", "---\n", "x", "[]", "- a\n", "{}", "null\n---\nnull\n"]
+            )
         lines[at : at + 1] = actions[action]
         return "\n".join(lines)
 
 
 def _places(value: object):
     """Every holder and key below a list or map."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in list(items):
         yield value, key
         yield from _places(item)

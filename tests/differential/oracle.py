@@ -1,6 +1,8 @@
-"""SkyPilot's reading of group files: a JSON list of texts on stdin, a JSON list of answers on stdout.
+"""SkyPilot's reading of group files: a JSON list of texts on stdin, a JSON list of answers on
+stdout.
 
-It runs in SkyPilot's virtual environment, in a scratch folder with the files that the groups mention.
+It runs in SkyPilot's virtual environment, in a scratch folder with the files that the groups
+mention.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def describe(task) -> dict:
         "name": task.name,
         "num_nodes": task.num_nodes,
         "envs": task.envs,
-        "secrets": sorted([*task.secrets, *(reference.name for reference in task._managed_secret_refs)]),
+        "secrets": sorted(
+            [*task.secrets, *(reference.name for reference in task._managed_secret_refs)]
+        ),
         "alternatives": [alternative(each) for each in task.resources],
     }
 
@@ -72,7 +76,9 @@ def alternative(resources) -> dict:
         "cloud": infra.cloud and infra.cloud.lower(),
         "context": infra.region,
         # The public fields look names up in a catalog of the clouds.
-        "accelerators": {canonical(name): count for name, count in (resources._accelerators or {}).items()},
+        "accelerators": {
+            canonical(name): count for name, count in (resources._accelerators or {}).items()
+        },
         "cpus": resources._cpus,
         "memory": resources._memory,
         "image": image(resources),
@@ -80,12 +86,16 @@ def alternative(resources) -> dict:
         "disk_size": resources._disk_size,
         "labels": resources.labels or {},
         "priority_class": resources.priority_class,
-        "recovery": {key: value for key, value in (resources.job_recovery or {}).items() if key != "strategy"},
+        "recovery": {
+            key: value for key, value in (resources.job_recovery or {}).items() if key != "strategy"
+        },
     }
 
 
 def default_sizes(resources) -> dict:
-    """Return the CPUs and GB that a pod requests if the task names none. A part of a GPU is a whole one in a pod."""
+    """Return the CPUs and GB that a pod requests if the task names none. A part of a GPU is a whole
+    one in a pod.
+    """
     from sky.clouds import Kubernetes
     from sky.provision.kubernetes.utils import KubernetesInstanceType
 
@@ -93,18 +103,27 @@ def default_sizes(resources) -> dict:
         name = Kubernetes.get_default_instance_type(cpus=resources._cpus, memory=resources._memory)
         found = KubernetesInstanceType.from_instance_type(name)
         gpus = math.ceil(sum((resources._accelerators or {}).values()))
-    except (ValueError, OverflowError):  # SkyPilot accepts memory: inf and L4: .inf, and fails with them later
+    except (
+        ValueError,
+        OverflowError,
+    ):  # SkyPilot accepts memory: inf and L4: .inf, and fails with them later
         return {"default_cpus": 0, "default_memory": 0}
     cpus, memory = found.cpus, found.memory
     if gpus:
         cpus = cpus if resources._cpus else Kubernetes._DEFAULT_NUM_VCPUS_WITH_GPU * gpus
-        memory = memory if resources._memory else cpus * Kubernetes._DEFAULT_MEMORY_CPU_RATIO_WITH_GPU
+        memory = (
+            memory if resources._memory else cpus * Kubernetes._DEFAULT_MEMORY_CPU_RATIO_WITH_GPU
+        )
     return {"default_cpus": cpus, "default_memory": memory}
 
 
 def image(resources) -> str | None:
-    """Return the image with the server of a login. On Kubernetes, docker: before the image is optional."""
-    found = resources.extract_docker_image() or next(iter((resources.image_id or {}).values()), None)
+    """Return the image with the server of a login. On Kubernetes, docker: before the image is
+    optional.
+    """
+    found = resources.extract_docker_image() or next(
+        iter((resources.image_id or {}).values()), None
+    )
     login = resources.docker_login_config
     return login.format_image(found) if found and login else found
 
@@ -120,7 +139,9 @@ def canonical(name: str) -> str:
 
 
 def use_names_without_catalog() -> None:
-    """Replace the catalog of the clouds, which is on the network, by the names that SkyPilot knows without it."""
+    """Replace the catalog of the clouds, which is on the network, by the names that SkyPilot knows
+    without it.
+    """
     import pandas
     from sky import catalog
     from sky.utils import accelerator_registry, gpu_names

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from tests.differential.compare import Difference
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
-LOGIN = "{SKYPILOT_DOCKER_USERNAME: a, SKYPILOT_DOCKER_PASSWORD: b, SKYPILOT_DOCKER_SERVER: ghcr.io}"
+LOGIN = (
+    "{SKYPILOT_DOCKER_USERNAME: a, SKYPILOT_DOCKER_PASSWORD: b, SKYPILOT_DOCKER_SERVER: ghcr.io}"
+)
 YEAR = 365 * 24 * 60 * 60
 REFUSED, ACCEPTED, OTHER = "jobgen refuses", "jobgen accepts", "jobgen writes another value"
 
@@ -20,7 +22,9 @@ def always(_difference: Difference) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of difference, identified by jobgen's codes and path, by SkyPilot's error, or by the field."""
+    """One kind of difference, identified by jobgen's codes and path, by SkyPilot's error, or by the
+    field.
+    """
 
     what: str
     why: str
@@ -43,14 +47,18 @@ class Entry:
         if self.codes:
             found = difference.code in self.codes.split() and re.search(self.path, difference.path)
         elif self.theirs:
-            found = not (difference.code or difference.field) and re.search(self.theirs, str(difference.theirs))
+            found = not (difference.code or difference.field) and re.search(
+                self.theirs, str(difference.theirs)
+            )
         else:
             found = difference.field in self.field.split("|")
         return bool(found) and self.check(difference)
 
 
 def same_size_in_binary_units(difference: Difference) -> bool:
-    """16Gi is 17.18e9 bytes in jobgen and 16e9 in SkyPilot; 1TB is 1e12 and 1024e9; at most 13 % apart."""
+    """16Gi is 17.18e9 bytes in jobgen and 16e9 in SkyPilot; 1TB is 1e12 and 1024e9; at most 13 %
+    apart.
+    """
     (ours,), (theirs,) = difference.ours, difference.theirs
     return None not in (ours, theirs) and abs(ours - theirs) <= theirs * 13 / 100
 
@@ -69,13 +77,17 @@ def not_kubernetes(difference: Difference) -> bool:
 
 
 def no_dns_label(difference: Difference) -> bool:
-    good = isinstance(difference.value, str) and re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", difference.value)
+    good = isinstance(difference.value, str) and re.fullmatch(
+        r"[a-z]([-a-z0-9]*[a-z0-9])?", difference.value
+    )
     return not good or len(difference.value) > 63
 
 
 def no_plain_amount(difference: Difference) -> bool:
     """Not a usual number, or zero (which SkyPilot accepts if an alternative hides it), or huge."""
-    amount = re.fullmatch(r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE)
+    amount = re.fullmatch(
+        r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE
+    )
     small = amount and (amount[3] or "").lower() in ("kb", "ki", "mb", "mi")
     return not amount or small or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
 
@@ -146,7 +158,9 @@ TABLE = [
         "name: a\nfile_mounts: {/data: 's3://bucket/x'}\n",
         codes="refused-field",
         path=r"^\$\.file_mounts\b",
-        check=lambda difference: "://" in str(difference.value) or not isinstance(difference.value, str),
+        check=lambda difference: (
+            "://" in str(difference.value) or not isinstance(difference.value, str)
+        ),
     ),
     Entry(
         "Settings of config, and folders of the node as volumes, that belong elsewhere",
@@ -271,7 +285,9 @@ TABLE = [
         "SkyPilot accepts them in some fields, but not in num_nodes.",
         "name: a\nresources: {priority: 1.0}\n",
         codes="wrong-type",
-        check=lambda difference: isinstance(difference.value, float) and difference.value.is_integer(),
+        check=lambda difference: (
+            isinstance(difference.value, float) and difference.value.is_integer()
+        ),
     ),
     Entry(
         "A group without a task",
@@ -341,7 +357,9 @@ TABLE = [
         "SkyPilot takes the only type whose name contains it. The warning names the types with labels.",
         "name: a\nresources: {accelerators: rtx6000}\n",
         field="accelerator types",
-        check=lambda difference: all(any(each in name for name in difference.theirs) for each in difference.ours),
+        check=lambda difference: all(
+            any(each in name for name in difference.theirs) for each in difference.ours
+        ),
     ),
     Entry(
         "A delay of more than a year becomes a year",

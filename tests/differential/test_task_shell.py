@@ -1,4 +1,6 @@
-"""What setup and run of a task see: SkyPilot's own script against the entry script of the chart, in bash."""
+"""What setup and run of a task see: SkyPilot's own script against the entry script of the chart, in
+bash.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ ENVS = {"A": "1", "QUOTED": "a 'b' \"c\" $HOME `id` \\ ü", "EMPTY": ""}
 # setup, run
 TASKS = {
     "folder": ("pwd", "pwd; ls -A"),
-    "clone in setup": ("mkdir -p examples && echo code >examples/file", "cd ~/sky_workdir/examples && cat file"),
+    "clone in setup": (
+        "mkdir -p examples && echo code >examples/file",
+        "cd ~/sky_workdir/examples && cat file",
+    ),
     "variables": ("", 'printf "%s|" "$A" "$QUOTED" "$EMPTY" "${UNSET-unset}" "$PYTHONUNBUFFERED"'),
-    "own start-up": ("echo 'export FROM_SETUP=yes; PATH=$PATH:/own' >>~/.bashrc", 'echo "$FROM_SETUP ${PATH##*:}"'),
+    "own start-up": (
+        "echo 'export FROM_SETUP=yes; PATH=$PATH:/own' >>~/.bashrc",
+        'echo "$FROM_SETUP ${PATH##*:}"',
+    ),
     "functions of start-up": ("echo 'greet() { echo hello $1; }' >>~/.bashrc", "greet world"),
     "conda": ("conda activate rl", "conda activate rl; conda list"),
     "arrays and bash": ("", 'a=(1 2 3); echo "${a[1]}"; [[ x == x ]] && echo yes; echo {1..3}'),
@@ -31,7 +39,10 @@ TASKS = {
     "heredoc and comment": ("", "cat <<'EOF' # comment\n$HOME `id` \\\nEOF\n# the end"),
     "unbuffered": ("", "python3 -c 'import sys; print(sys.stdout.write_through)'"),
     "exit handler": ("", "trap 'echo bye' EXIT; echo hello"),
-    "options": ("", 'shopt -q login_shell || echo no; echo "${-//[^eux]/}"; echo "$0" >/dev/null; echo $#'),
+    "options": (
+        "",
+        'shopt -q login_shell || echo no; echo "${-//[^eux]/}"; echo "$0" >/dev/null; echo $#',
+    ),
 }
 
 
@@ -39,7 +50,11 @@ def prepare(folder: Path) -> dict[str, str]:
     """A home with an image's conda; the variables of a shell in it."""
     home = folder / "home"
     (home / "sky_workdir").mkdir(parents=True)
-    return {"HOME": str(home), "PATH": f"{stub_conda(folder)}:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    return {
+        "HOME": str(home),
+        "PATH": f"{stub_conda(folder)}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+    }
 
 
 def skypilot(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
@@ -52,7 +67,9 @@ def skypilot(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
                                     capture_output=True, text=True, check=True).stdout  # fmt: skip
             (folder / "script").write_text(script)
             # -i as SkyPilot does: its own complaints about a missing terminal go to stderr.
-            done = subprocess.run(["/bin/bash", "-i", folder / "script"], env=env, capture_output=True, text=True)
+            done = subprocess.run(
+                ["/bin/bash", "-i", folder / "script"], env=env, capture_output=True, text=True
+            )
             output, code = output + done.stdout, done.returncode
     return code, shown(output, folder)
 
@@ -64,10 +81,16 @@ def chart(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
     (folder / "scripts").mkdir()
     for name, text in (("setup", setup), ("run", run), ("files", "")):
         (folder / "scripts" / name).write_text(text)
-    settings = entry_settings(folder, "a-0") | {"GPU_CHARTS_AGENT": "", "HOME": env["HOME"], "ATTEMPT": 0}
+    settings = entry_settings(folder, "a-0") | {
+        "GPU_CHARTS_AGENT": "",
+        "HOME": env["HOME"],
+        "ATTEMPT": 0,
+    }
     env |= {name: str(value) for name, value in settings.items()}
     done = subprocess.run(["sh", ENTRY], env=env, cwd="/", stdout=subprocess.PIPE, text=True)
-    return done.returncode, shown(re.sub(r"^\[GROUP\] .*\n", "", done.stdout, flags=re.MULTILINE), folder)
+    return done.returncode, shown(
+        re.sub(r"^\[GROUP\] .*\n", "", done.stdout, flags=re.MULTILINE), folder
+    )
 
 
 def shown(output: str, folder: Path) -> list[str]:

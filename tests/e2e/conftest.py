@@ -1,4 +1,6 @@
-"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG, WORKER_IMAGE and SHELL_IMAGE, and never skip."""
+"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG, WORKER_IMAGE and SHELL_IMAGE, and
+never skip.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,10 @@ def cluster() -> Cluster:
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
-    """Put the row of the plan, and its note, into the JUnit report: hack/gen/plan_table.py reads them there."""
+    """Put the row of the plan, and its note, into the JUnit report: hack/gen/plan_table.py reads
+    them there.
+    """
     if marker := item.get_closest_marker("row"):
-        item.user_properties += zip(("row", "title", "note"), (*marker.args, item.function.__doc__ or ""), strict=True)
+        item.user_properties += zip(
+            ("row", "title", "note"), (*marker.args, item.function.__doc__ or ""), strict=True
+        )

@@ -1,4 +1,6 @@
-"""`ct install --upgrade` with every chart: installation, upgrade from the last version, `helm test`."""
+"""`ct install --upgrade` with every chart: installation, upgrade from the last version, `helm
+test`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,20 @@ from hack.deps import go_tools
 from tests.helpers.kube import REPO, Cluster, run
 from tests.helpers.rendering import CHARTS
 
-# For a cluster without GPUs: ct waits until pods are ready, and those of charts/*/ci need GPUs, claims and node pools.
+# For a cluster without GPUs: ct waits until pods are ready, and those of charts/*/ci need GPUs,
+# claims and node pools.
 VALUES = {
     "ddp-run": {"env": {"OMP_NUM_THREADS": "1"}},
-    "gpu-accept": {"device": "cpu", "checks": ["environment"], "nodeSelector": {"kubernetes.io/os": "linux"}},
-    "job-group": {"schemaVersion": 1, "name": "pair", "tasks": {"a": {"run": "sleep 5"}, "b": {"run": "sleep 5"}}},
+    "gpu-accept": {
+        "device": "cpu",
+        "checks": ["environment"],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+    },
+    "job-group": {
+        "schemaVersion": 1,
+        "name": "pair",
+        "tasks": {"a": {"run": "sleep 5"}, "b": {"run": "sleep 5"}},
+    },
 }
 
 
@@ -25,7 +36,16 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
     """A git repository of two versions: the older one is the branch main of its remote."""
 
     def git(*words: str) -> None:
-        run("git", "-C", str(folder), "-c", "user.name=test", "-c", "user.email=test@example.com", *words)
+        run(
+            "git",
+            "-C",
+            str(folder),
+            "-c",
+            "user.name=test",
+            "-c",
+            "user.email=test@example.com",
+            *words,
+        )
 
     def commit(version: str) -> None:
         for chart in CHARTS:
@@ -38,9 +58,13 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
         git("commit", "--quiet", "--message", version)
 
     for chart in CHARTS:
-        shutil.copytree(REPO / "charts" / chart, folder / "charts" / chart, ignore=shutil.ignore_patterns("ci"))
+        shutil.copytree(
+            REPO / "charts" / chart, folder / "charts" / chart, ignore=shutil.ignore_patterns("ci")
+        )
         (folder / "charts" / chart / "ci").mkdir()
-        (folder / "charts" / chart / "ci/test-values.yaml").write_text(yaml.safe_dump(values[chart]))
+        (folder / "charts" / chart / "ci/test-values.yaml").write_text(
+            yaml.safe_dump(values[chart])
+        )
     run("git", "init", "--quiet", "--initial-branch=change", str(folder))
     git("remote", "add", "origin", "https://git.example.com/charts.git")
     commit("1.0.0")
@@ -49,7 +73,9 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
 
 
 @pytest.mark.lifecycle
-def test_every_chart_is_installed_and_upgraded_by_chart_testing(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_chart_is_installed_and_upgraded_by_chart_testing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     go_tools.build("chart-testing")
     fleet = VALUES["gpu-accept"] | {"nodes": len(cluster.schedulable_nodes())}
     repository(tmp_path, VALUES | {"gpu-accept": fleet})
@@ -59,6 +85,8 @@ def test_every_chart_is_installed_and_upgraded_by_chart_testing(cluster: Cluster
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=390)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-    upgraded = [line for line in done.stdout.splitlines() if line.startswith("Testing upgrades of chart")]
+    upgraded = [
+        line for line in done.stdout.splitlines() if line.startswith("Testing upgrades of chart")
+    ]
     assert len(upgraded) == 2 * len(CHARTS) and "skipped" not in done.stdout
     assert all(f'{chart} => (version: "1.0.1"' in done.stdout for chart in CHARTS)

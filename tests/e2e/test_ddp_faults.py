@@ -1,5 +1,6 @@
-"""ddp-run with real pods: a fault during the run ends all of them with one verdict, and a stop after which the program
-saved is not counted as a failure."""
+"""ddp-run with real pods: a fault during the run ends all of them with one verdict, and a stop
+after which the program saved is not counted as a failure.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +33,21 @@ FAULTS = {
     "break": (1, "early-exit", "rank 1 of node 1"),
     "os.kill(os.getpid(), 9)": (1, "killed", "rank 1 of node 1", "SIGKILL"),
     "open('/out/full', 'wb').write(bytes(200 << 20))": (1, "disk-full", "rank 1 of node 1"),
-    "kept = [bytearray(b'x') * (1 << 20) for _ in range(4096)]": (1, "out-of-memory", "rank 1 of node 1", "SIGKILL"),
+    "kept = [bytearray(b'x') * (1 << 20) for _ in range(4096)]": (
+        1,
+        "out-of-memory",
+        "rank 1 of node 1",
+        "SIGKILL",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, marks=pytest.mark.matrix if index else ()) for index, fault in enumerate(FAULTS)]
+    "fault",
+    [
+        pytest.param(fault, marks=pytest.mark.matrix if index else ())
+        for index, fault in enumerate(FAULTS)
+    ],
 )
 def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
     program = TRAIN.replace("FAULT", f"if {FAULT_REQUESTED}: {fault}")
@@ -68,8 +78,12 @@ def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
     frozen = now()
     exec_in_node(namespace, 1, "kill -STOP $(pgrep -f '[p]ython.* -u ')")
     found = wait_for_ends(namespace, 0, 1, within_s=20, since=frozen)
-    assert_verdict(found, 70, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
-    assert_why(namespace, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    assert_verdict(
+        found, 70, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)"
+    )
+    assert_why(
+        namespace, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)"
+    )
 
 
 @pytest.mark.matrix
@@ -80,12 +94,16 @@ def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
     killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
     end = wait_for_ends(namespace, 0, within_s=GRACE_PERIOD_S, since=killed)[0]
-    assert end.code in (71, 75, 143) and "node 1" in end.message, end  # killed without a report, or just after SIGTERM
+    assert end.code in (71, 75, 143) and "node 1" in end.message, (
+        end
+    )  # killed without a report, or just after SIGTERM
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)], ids=["pod 0", "pod 1", "all"])
-def test_a_run_starts_again_after_a_pod_was_deleted(namespace: Namespace, nodes: tuple[int, ...]) -> None:
+def test_a_run_starts_again_after_a_pod_was_deleted(
+    namespace: Namespace, nodes: tuple[int, ...]
+) -> None:
     """maxRestarts is 0, but the program saved, so the stop is not counted as a failure."""
     start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", ""))
     wait_until_training(namespace)

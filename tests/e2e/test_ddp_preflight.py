@@ -24,7 +24,8 @@ from tests.helpers.kube import Namespace, wait_until
 
 ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
-    "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
+    "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\n"
+    "while True:\n    c = s.accept()[0]\n    "
 )
 # Fault -> shell before the launcher; code, cause and facts of the verdict.
 FAULTS = {
@@ -54,7 +55,9 @@ FAULTS = {
 def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
     before, code, cause, *words = FAULTS[fault]
     start(namespace, before=before)
-    if cause == "wrong-address":  # only node 0 can detect it; the other nodes get no answer from that address
+    if (
+        cause == "wrong-address"
+    ):  # only node 0 can detect it; the other nodes get no answer from that address
         assert_verdict({0: wait_for_ends(namespace, 0, 1)[0]}, code, cause, *words)
     else:
         words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
@@ -74,7 +77,9 @@ FOREIGN_SERVICES = {
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("service", FOREIGN_SERVICES)
-def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace: Namespace, service: str) -> None:
+def test_a_foreign_service_on_the_port_of_node_0_is_classified(
+    namespace: Namespace, service: str
+) -> None:
     command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
     assert_ends(namespace, (1,), 65, cause, "node 0 at run-ddp-run-")
@@ -92,7 +97,11 @@ def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
     """Its name resolves late, and its port is closed for some more time."""
     start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
-    wait_until(lambda: "attempt=0 " in logs_by_node(namespace).get(1, ""), "node 1 resolves the name of node 0", 60)
+    wait_until(
+        lambda: "attempt=0 " in logs_by_node(namespace).get(1, ""),
+        "node 1 resolves the name of node 0",
+        60,
+    )
     time.sleep(10)  # so long the name does not resolve
     admit(namespace, 0)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
@@ -113,8 +122,16 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
         container["image"] = "localhost/absent:1"
 
     start(namespace, change=no_image)
-    namespace.kubectl("set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}")
-    assert_verdict(wait_for_ends(namespace, 1), 65, "connection-refused", "node 0 at run-ddp-run-", "image not pulled")
+    namespace.kubectl(
+        "set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}"
+    )
+    assert_verdict(
+        wait_for_ends(namespace, 1),
+        65,
+        "connection-refused",
+        "node 0 at run-ddp-run-",
+        "image not pulled",
+    )
     assert_why(namespace, "connection-refused", "image not pulled", "localhost/absent:1")
 
 
@@ -131,7 +148,11 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     admit(namespace, 0)
     admit(namespace, 1)
     pod = node_pod(namespace, 1)
-    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+    spec = {
+        key: value
+        for key, value in pod["spec"].items()
+        if key not in ("nodeName", "schedulingGates")
+    }
     own = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
     about = {
         "name": "left-over",
@@ -173,12 +194,20 @@ def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Name
     settings = ["--set", "podTemplate.spec.hostNetwork=true", "--set", "timeouts.joinSeconds=200"]
     start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     names = [pod_name(namespace, number) for number in range(2)]
-    wait_until(lambda: [p for p in node_pods(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)
+    wait_until(
+        lambda: [p for p in node_pods(namespace) if p["status"]["phase"] == "Running"][1:],
+        "the first runs",
+        60,
+    )
     install(namespace, *settings, release="second")
     second = "app.kubernetes.io/instance=second"
 
     def refused() -> bool:
-        conditions = [c for pod in namespace.objects("pods", second) for c in pod["status"].get("conditions", [])]
+        conditions = [
+            c
+            for pod in namespace.objects("pods", second)
+            for c in pod["status"].get("conditions", [])
+        ]
         return sum("free ports" in condition.get("message", "") for condition in conditions) == 2
 
     wait_until(refused, "both pods of the second wait for free ports", 60)

@@ -7,7 +7,15 @@ import re
 
 import pytest
 
-from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, logs_by_node, node_pods, start
+from tests.helpers.ddp_pods import (
+    TRAIN,
+    etcd_image,
+    install,
+    job_ended,
+    logs_by_node,
+    node_pods,
+    start,
+)
 from tests.helpers.kube import Namespace, wait_until
 
 
@@ -20,14 +28,19 @@ def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
         for phase in ("resolve", "interface", '"master ready, preflight"', '"ranks started"'):
             assert f"[DDP] node={node} phase={phase} " in text, text
         assert "first_step=done" in text and f"[DONE] node={node} world={2 * nodes} " in text
-        found = set(map(int, re.findall(r"\[DDP\] node=\d+ rank=(\d+) world=\d+ nodes=\d+ .* ok=true", text)))
+        found = set(
+            map(
+                int, re.findall(r"\[DDP\] node=\d+ rank=(\d+) world=\d+ nodes=\d+ .* ok=true", text)
+            )
+        )
         assert found == {2 * node, 2 * node + 1}, "rank follows node index"
         ranks |= found
     assert ranks == set(range(2 * nodes))
 
 
 @pytest.mark.parametrize(
-    "backend", ["c10d", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("static", "etcd"))]
+    "backend",
+    ["c10d", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("static", "etcd"))],
 )
 def test_a_bare_torchrun_forms_a_world(namespace: Namespace, backend: str) -> None:
     settings = ["launcher=torchrun", "nodes=2", "procsPerNode=2", f"rendezvous.backend={backend}"]
@@ -47,24 +60,37 @@ def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) 
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
     logs = logs_by_node(namespace)
     assert len(logs) == len(node_pods(namespace)) == nodes, "every pod started once"
-    assert all(f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text for node, text in logs.items())
+    assert all(
+        f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text
+        for node, text in logs.items()
+    )
 
 
 @pytest.mark.matrix
 def test_the_pods_of_a_statefulset_idle_after_the_run(namespace: Namespace) -> None:
     install(namespace, "--set", "workload=statefulset")
-    wait_until(lambda: [t for t in logs_by_node(namespace).values() if "[IDLE]" in t][1:], "both pods idle", 240)
+    wait_until(
+        lambda: [t for t in logs_by_node(namespace).values() if "[IDLE]" in t][1:],
+        "both pods idle",
+        240,
+    )
     for pod in node_pods(namespace):
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
         assert pod["status"]["containerStatuses"][0]["ready"]
 
 
 def test_a_jobset_starts_all_pods_again(namespace: Namespace) -> None:
-    program = TRAIN.replace("FAULT", "if step == 7 and not attempt and dist.get_rank() == 1: sys.exit(9)")
+    program = TRAIN.replace(
+        "FAULT", "if step == 7 and not attempt and dist.get_rank() == 1: sys.exit(9)"
+    )
     start(namespace, "--set", "workload=jobset", "--set", "maxRestarts=1", program=program)
 
     def completed() -> bool:
-        return [s for s in namespace.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []
+        return [
+            s
+            for s in namespace.objects("jobset")
+            if s.get("status", {}).get("terminalState") == "Completed"
+        ] != []
 
     wait_until(completed, "the JobSet completed", 240)
     assert all("attempt=1 " in text for text in logs_by_node(namespace).values())

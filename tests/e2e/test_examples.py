@@ -16,7 +16,9 @@ EXAMPLES = REPO / "values-examples"
 
 def commands(example: Path) -> tuple[str, str]:
     """The command that starts the example and the command that shows its result."""
-    start, look = re.search(r"^```sh\n(.*)\n(.*)\n```$", (example / "README.md").read_text(), re.MULTILINE).groups()
+    start, look = re.search(
+        r"^```sh\n(.*)\n(.*)\n```$", (example / "README.md").read_text(), re.MULTILINE
+    ).groups()
     return start, look
 
 
@@ -28,7 +30,9 @@ def start(space: Namespace, name: str) -> str:
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}
     script = ["bash", "-o", "pipefail", "-c", command]
-    done = subprocess.run(script, cwd=EXAMPLES / name, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        script, cwd=EXAMPLES / name, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return re.search(r"helm install (\S+)", command)[1]
 
@@ -45,7 +49,12 @@ def test_reinforcement_learning(namespace: Namespace) -> None:
     """All seven ranks take part, and both trainers learn the same policy."""
     output = result(namespace, "rl")
     walks = dict(re.findall(r"WALKS (\S+) (\d+)", output))
-    assert sorted(walks) == ["environment-0", "environment-1", "rollout-server-0", "rollout-server-1"]
+    assert sorted(walks) == [
+        "environment-0",
+        "environment-1",
+        "rollout-server-0",
+        "rollout-server-1",
+    ]
     assert all(int(count) > 0 for count in walks.values())
     learned = re.findall(r"LEARNED ([a-z ]+) after (\d+) updates", output)
     assert len(learned) == 2 and learned[0] == learned[1]
@@ -56,7 +65,10 @@ def test_reinforcement_learning(namespace: Namespace) -> None:
 def test_train_and_evaluate(namespace: Namespace) -> None:
     """The evaluator measures every checkpoint, and the best one has a low loss."""
     output = result(namespace, "train-eval")
-    saved, measured = re.findall(r"SAVED epoch (\d+)", output), re.findall(r"MEASURED epoch (\d+)", output)
+    saved, measured = (
+        re.findall(r"SAVED epoch (\d+)", output),
+        re.findall(r"MEASURED epoch (\d+)", output),
+    )
     assert saved == measured == [str(epoch) for epoch in range(len(saved))] and len(saved) > 1
     best = re.search(r"BEST epoch \d+, loss (\S+), of 2 ranks", output)
     assert float(best[1]) < 0.01
@@ -67,7 +79,11 @@ def test_service_and_clients(namespace: Namespace) -> None:
     output = result(namespace, "service-clients")
     for start_of, answer in (("retur", "return"), ("impor", "import"), ("conti", "continue")):
         assert len(re.findall(rf"ANSWER {start_of}: {answer}\b", output)) == 3, output
-    wait_until(lambda: phases(namespace.pods("demo")).get("server-0") != "Running", "the server has ended", 90)
+    wait_until(
+        lambda: phases(namespace.pods("demo")).get("server-0") != "Running",
+        "the server has ended",
+        90,
+    )
 
 
 def test_parameter_sweep(namespace: Namespace) -> None:

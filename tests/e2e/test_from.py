@@ -1,4 +1,6 @@
-"""jobgen from, with manifests of each kind: the values are installed, and the program ends well on two nodes."""
+"""jobgen from, with manifests of each kind: the values are installed, and the program ends well on
+two nodes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import yaml
 
 from tests.helpers.kube import API_VERSIONS, Namespace, run, wait_until
 
-TORCHRUN = ["torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv-backend=c10d", "/app/src/train.py"]
+TORCHRUN = [
+    "torchrun",
+    "--nnodes=2",
+    "--nproc_per_node=1",
+    "--rdzv-backend=c10d",
+    "/app/src/train.py",
+]
 PYTHON = ["python3", "-u", "/app/src/train.py"]
 # As in the guides: the rank from the name of the pod, a pipe, and a torchrun amid other commands.
 SCRIPT = """set -euo pipefail
@@ -36,10 +44,18 @@ def manifests(image: str) -> dict[str, dict]:
     job = {"spec": {"parallelism": 2, "completions": 2, "template": torchrun}}
     trainer = {"numNodes": 2, "numProcPerNode": 1, "image": image, "command": TORCHRUN,
                "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}  # fmt: skip
-    roles = {"Master": {"replicas": 1, "template": python}, "Worker": {"replicas": 1, "template": python}}
+    roles = {
+        "Master": {"replicas": 1, "template": python},
+        "Worker": {"replicas": 1, "template": python},
+    }
     return {
         "PyTorchJob": {"pytorchReplicaSpecs": roles},
-        "Job": {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "template": torchrun},
+        "Job": {
+            "completions": 2,
+            "parallelism": 2,
+            "completionMode": "Indexed",
+            "template": torchrun,
+        },
         "JobSet": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": job}]},
         "TrainJob": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
         "StatefulSet": {"replicas": 2, "serviceName": "t", "selector": {}, "template": torchrun},
@@ -48,7 +64,10 @@ def manifests(image: str) -> dict[str, dict]:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.matrix if number else ()) for number, kind in enumerate(manifests(""))],
+    [
+        pytest.param(kind, marks=pytest.mark.matrix if number else ())
+        for number, kind in enumerate(manifests(""))
+    ],
 )
 def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None:
     body = manifests(namespace.cluster.image)[kind]
@@ -72,7 +91,9 @@ def logs_when_both(space: Namespace, text: str) -> list[str]:
 
 def converted(kind: str, spec: dict) -> str:
     head = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {"name": "old"}}
-    return run(sys.executable, "-m", "jobgen", "from", "-", input=yaml.safe_dump(head | {"spec": spec}))
+    return run(
+        sys.executable, "-m", "jobgen", "from", "-", input=yaml.safe_dump(head | {"spec": spec})
+    )
 
 
 def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:

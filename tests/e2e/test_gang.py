@@ -1,4 +1,5 @@
-"""A PodGroup on a control plane that has it: pods of a run get nodes together, or none of them does.
+"""A PodGroup on a control plane that has it: pods of a run get nodes together, or none of them
+does.
 
 FEATURES=gang switches it on in the local cluster (`make test-gang`).
 """
@@ -17,7 +18,9 @@ WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
 @pytest.fixture(autouse=True)
 def served(cluster) -> None:
-    if "podgroups" not in cluster.kubectl("api-resources", "--api-group=scheduling.k8s.io", "--output=name"):
+    if "podgroups" not in cluster.kubectl(
+        "api-resources", "--api-group=scheduling.k8s.io", "--output=name"
+    ):
         pytest.skip("this cluster has no PodGroup; run by `make test-gang`")
 
 
@@ -36,7 +39,9 @@ def resources(cpus: float) -> dict:
 
 def group(name: str, *cpus: float) -> str:
     """Values of a group with one rank per number of CPUs."""
-    tasks = {f"t{index}": {"run": WAITS, "resources": resources(each)} for index, each in enumerate(cpus)}
+    tasks = {
+        f"t{index}": {"run": WAITS, "resources": resources(each)} for index, each in enumerate(cpus)
+    }
     return json.dumps({"schemaVersion": 1, "name": name, "tasks": tasks})
 
 
@@ -57,25 +62,39 @@ def end(space: Namespace, release: str) -> None:
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace: Namespace, workload: str) -> None:
-    """Three ranks of different shapes on two nodes, with room for two of them until another group ends."""
+def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
+    namespace: Namespace, workload: str
+) -> None:
+    """Three ranks of different shapes on two nodes, with room for two of them until another group
+    ends.
+    """
     size = cpus_of_a_node(namespace)
     big, small = 0.7 * size, 0.4 * size
     settings = ("--set", f"workload={workload}")
-    namespace.install("first", "job-group", *settings, *gang("first", 1), values=group("first", big))
+    namespace.install(
+        "first", "job-group", *settings, *gang("first", 1), values=group("first", big)
+    )
     wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
     second = group("second", big, small, small / 2)
     namespace.install("second", "job-group", *settings, *gang("second", 3), values=second)
 
     def refused() -> list[str]:
-        events = [event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"]
+        events = [
+            event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"
+        ]
         names = {pod["metadata"]["name"] for pod in namespace.pods("second")}
         return [event["message"] for event in events if event["involvedObject"]["name"] in names]
 
-    wait_until(lambda: len(namespace.pods("second")) == 3 and refused(), "the scheduler has tried the second group", 90)
+    wait_until(
+        lambda: len(namespace.pods("second")) == 3 and refused(),
+        "the scheduler has tried the second group",
+        90,
+    )
     assert placed(namespace, "second") == []
     end(namespace, "first")
-    wait_until(lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90)
+    wait_until(
+        lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90
+    )
 
 
 def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
@@ -99,7 +118,9 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
         namespace.install(release, "ddp-run", *gang(release, count), *program,
                           "--set", f"workload={workload},nodes={count}",
                           "--set-string", "env.OMP_NUM_THREADS=1")  # fmt: skip
-    wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90)
+    wait_until(
+        lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90
+    )
     wait_until(lambda: len(namespace.pods("much")) == nodes + 1, "the other run has its pods", 60)
     assert placed(namespace, "much") == []
 
@@ -110,11 +131,20 @@ def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> N
     near = {"schedulingConstraints": {"topology": [{"key": label}]}}
     with racks(namespace.cluster, label):
         size = cpus_of_a_node(namespace)
-        namespace.install("fits", "job-group", *gang("fits", 2, **near), values=group("fits", 0.5 * size, 0.3 * size))
-        wait_until(lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90)
+        namespace.install(
+            "fits",
+            "job-group",
+            *gang("fits", 2, **near),
+            values=group("fits", 0.5 * size, 0.3 * size),
+        )
+        wait_until(
+            lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90
+        )
         assert len(set(placed(namespace, "fits"))) == 1
         large = group("large", 0.6 * size, 0.6 * size)
         namespace.install("large", "job-group", *gang("large", 2, **near), values=large)
         wait_until(lambda: len(namespace.pods("large")) == 2, "the large group has its pods", 60)
         with pytest.raises(AssertionError, match="not within"):
-            wait_until(lambda: placed(namespace, "large"), "a part of the large group has a node", 20)
+            wait_until(
+                lambda: placed(namespace, "large"), "a part of the large group has a node", 20
+            )

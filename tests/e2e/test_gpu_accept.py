@@ -25,11 +25,14 @@ def node_pods(space: Namespace) -> list[dict]:
 
 def report_of(space: Namespace, pod: str) -> dict:
     """The file of a node's report."""
-    return json.loads(space.kubectl("exec", pod, "-c", "report", "--", "cat", "/reports/report.json"))
+    return json.loads(
+        space.kubectl("exec", pod, "-c", "report", "--", "cat", "/reports/report.json")
+    )
 
 
 def served(space: Namespace, path: str, release: str = "accept") -> str:
-    """What the collector serves, by the command of the chart's notes. Raises AssertionError if nothing answers yet.
+    """What the collector serves, by the command of the chart's notes. Raises AssertionError if
+    nothing answers yet.
 
     port-forward reaches the pod through its kubelet, so that no NetworkPolicy is in the way.
     """
@@ -52,7 +55,9 @@ def served(space: Namespace, path: str, release: str = "accept") -> str:
 
 
 def fleet_of(space: Namespace, release: str = "accept") -> dict | None:
-    """The result of the fleet; None while the pod does not run, or the Service does not know it yet."""
+    """The result of the fleet; None while the pod does not run, or the Service does not know it
+    yet.
+    """
     try:
         return json.loads(served(space, "/report.json", release))
     except AssertionError as error:
@@ -65,7 +70,11 @@ def waits(fleet: dict) -> bool:
 
 
 def fleet_when(
-    space: Namespace, holds: Callable[[dict], object], what: str, deadline_s: float = 240, release: str = "accept"
+    space: Namespace,
+    holds: Callable[[dict], object],
+    what: str,
+    deadline_s: float = 240,
+    release: str = "accept",
 ) -> dict:
     """The result of the fleet once this holds of it."""
 
@@ -88,10 +97,14 @@ def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     return fleet_when(space, complete, f"{verdict} for {len(nodes)} nodes")
 
 
-def accept(space: Namespace, *settings: str, release: str = "accept", checks: tuple[str, ...] = QUICKLY) -> list[str]:
+def accept(
+    space: Namespace, *settings: str, release: str = "accept", checks: tuple[str, ...] = QUICKLY
+) -> list[str]:
     """Install an acceptance of every node; the names of the nodes."""
     nodes = space.cluster.schedulable_nodes()
-    space.install(release, "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *checks, *settings)
+    space.install(
+        release, "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *checks, *settings
+    )
     return nodes
 
 
@@ -102,9 +115,13 @@ def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet") -
 def merged(space: Namespace) -> dict:
     """The reports that the page saves, merged by the command of its pod, with the result as JSON."""
     reports = served(space, "/reports")
-    command = f"accept-report merge - --expect-nodes={len(reports.splitlines())} --json=/tmp/fleet.json"
+    command = (
+        f"accept-report merge - --expect-nodes={len(reports.splitlines())} --json=/tmp/fleet.json"
+    )
     script = f"{command} || true; cat /tmp/fleet.json"
-    output = space.kubectl("exec", "-i", "deployment/accept-gpu-accept-fleet", "--", "sh", "-c", script, input=reports)
+    output = space.kubectl(
+        "exec", "-i", "deployment/accept-gpu-accept-fleet", "--", "sh", "-c", script, input=reports
+    )
     return json.loads(output[output.index('{"verdict"') :])
 
 
@@ -132,12 +149,26 @@ def selector(system: str) -> str:
 def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace) -> None:
     nodes = namespace.cluster.schedulable_nodes()
     namespace.install(
-        "accept", "gpu-accept", "--set", "device=cpu,nodes=1", "--set-json", selector("no-such"), *QUICKLY
+        "accept",
+        "gpu-accept",
+        "--set",
+        "device=cpu,nodes=1",
+        "--set-json",
+        selector("no-such"),
+        *QUICKLY,
     )
 
     fleet = fleet_when(namespace, lambda fleet: not waits(fleet), "the page is there", 120)
     assert fleet["verdict"] == "INCOMPLETE" and not fleet_is_ready(namespace)
-    upgrade(namespace, "--set", f"nodes={len(nodes) + 1}", "--set-json", selector("linux"), "--set-string", "runId=2")
+    upgrade(
+        namespace,
+        "--set",
+        f"nodes={len(nodes) + 1}",
+        "--set-json",
+        selector("linux"),
+        "--set-string",
+        "runId=2",
+    )
     fleet = fleet_with(namespace, "INCOMPLETE", "2")
     assert fleet["coverage"]["nodes_reported"] == len(nodes) and not fleet_is_ready(namespace)
     upgrade(namespace, "--set-json", f"nodes={json.dumps(nodes)}", "--set-string", "runId=3")
@@ -158,13 +189,24 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
         Draft7Validator(SCHEMA).validate(report)
         assert (report["node"], report["requested"]["device"]) == (pod["spec"]["nodeName"], "cpu")
         verdicts = report["verdicts"]
-        assert verdicts.keys() >= {"environment", "compute", "memory", "training", "collectives", "storage"}
+        assert verdicts.keys() >= {
+            "environment",
+            "compute",
+            "memory",
+            "training",
+            "collectives",
+            "storage",
+        }
         assert set(verdicts.values()) <= {"PASS", "WARN", "SKIP"}, report["reason"]
         output = namespace.logs(pod["metadata"]["name"], "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
             assert tag in output
     passes(namespace, "daemonset/accept-gpu-accept")
-    verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
+    verdict = (
+        "WARN"
+        if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods}
+        else "PASS"
+    )
     fleet = fleet_with(namespace, verdict)
     passes(namespace)
     run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
@@ -186,13 +228,16 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
         init = pod["status"]["initContainerStatuses"][0]
         assert init["restartCount"] == 0
         message = init["state"]["terminated"]["message"]
-        assert message.startswith("FAIL (CPU rehearsal; ") and " left out): compute: cpu: " in message
+        assert (
+            message.startswith("FAIL (CPU rehearsal; ") and " left out): compute: cpu: " in message
+        )
         assert pod["status"]["containerStatuses"][0]["ready"] is False
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
     assert not fleet_is_ready(namespace)
     with pytest.raises(AssertionError):
         run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
-    # A new run id tests again, although no pod is ready, and what the last run found no longer counts.
+    # A new run id tests again, although no pod is ready, and what the last run found no longer
+    # counts.
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
     passes(namespace, "daemonset/accept-gpu-accept")
     for pod in node_pods(namespace):
@@ -203,8 +248,14 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
 def ended(space: Namespace, condition: str) -> list[dict]:
     """The pods of the Job, after it has ended so."""
     (job,) = [job for job in space.objects("jobs") if "deletionTimestamp" not in job["metadata"]]
-    space.kubectl("wait", f"job/{job['metadata']['name']}", f"--for=condition={condition}", "--timeout=240s")
-    return [pod for pod in node_pods(space) if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
+    space.kubectl(
+        "wait", f"job/{job['metadata']['name']}", f"--for=condition={condition}", "--timeout=240s"
+    )
+    return [
+        pod
+        for pod in node_pods(space)
+        if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]
+    ]
 
 
 def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespace) -> None:
@@ -213,11 +264,15 @@ def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespa
     for verdict, condition in (("FAIL", "Failed"), ("PASS", "Complete")):
         pods = ended(namespace, condition)
         assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
-        codes = {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in pods}
+        codes = {
+            pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in pods
+        }
         assert codes == {EXIT_CODES[verdict]}
         fleet = fleet_with(namespace, verdict, "1" if verdict == "FAIL" else "2")
         if verdict == "FAIL":
-            assert {finding["check"] for finding in fleet["findings"]} == {"compute"}, fleet["findings"]
+            assert {finding["check"] for finding in fleet["findings"]} == {"compute"}, fleet[
+                "findings"
+            ]
             assert any("nan-product" in note for note in fleet["notes"])
             assert merged(namespace)["verdict"] == "FAIL"
             upgrade(namespace, "--set", "inject=", "--set-string", "runId=2")

@@ -1,4 +1,6 @@
-"""Acceptance while its cluster changes: a node that joins later, a killed pod, two releases beside each other."""
+"""Acceptance while its cluster changes: a node that joins later, a killed pod, two releases beside
+each other.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Nam
     try:
         accept(namespace, "--set-json", f'nodeSelector={{"{label}": "yes"}}')
         fleet = fleet_when(
-            namespace, lambda fleet: [each["node"] for each in fleet["nodes"]] == [first], "the first node has reported"
+            namespace,
+            lambda fleet: [each["node"] for each in fleet["nodes"]] == [first],
+            "the first node has reported",
         )
         assert (fleet["verdict"], fleet["coverage"]["nodes_reported"]) == ("INCOMPLETE", 1)
         assert not fleet_is_ready(namespace)
@@ -45,25 +49,45 @@ def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace
     namespace.kubectl("delete", "pod", name, "--grace-period=0", "--force")
     fleet = fleet_with(namespace, "PASS")
     assert uid not in {pod["metadata"]["uid"] for pod in node_pods(namespace)}
-    assert {node["pod"] for node in fleet["nodes"]} == {pod["metadata"]["name"] for pod in node_pods(namespace)}
+    assert {node["pod"] for node in fleet["nodes"]} == {
+        pod["metadata"]["name"] for pod in node_pods(namespace)
+    }
 
 
 def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace: Namespace) -> None:
     """As nodes of which a GPU is gone: the pod asks for more than its node has."""
     nodes = accept(namespace, "--set", "resources.requests.cpu=1000,fleet.listPods=true")
-    fleet = fleet_when(namespace, lambda fleet: fleet["coverage"]["missing"] == nodes, "the page names the nodes", 120)
+    fleet = fleet_when(
+        namespace,
+        lambda fleet: fleet["coverage"]["missing"] == nodes,
+        "the page names the nodes",
+        120,
+    )
     assert fleet["verdict"] == "INCOMPLETE" and not fleet_is_ready(namespace)
     reasons = {suspect["node"]: suspect["why"] for suspect in fleet["suspects"]}
-    assert sorted(reasons) == nodes and all("Insufficient cpu" in reason for reason in reasons.values()), reasons
+    assert sorted(reasons) == nodes and all(
+        "Insufficient cpu" in reason for reason in reasons.values()
+    ), reasons
 
 
 def test_the_checks_across_nodes_follow_those_of_the_nodes(namespace: Namespace) -> None:
-    """On the same page, here with a slow rank. Without a fault: tests/worker/test_fleet_world_plan.py."""
-    settings = ["--set-json", 'world.checks=["stragglers"]', "--set-json", 'world.args=["--inject=slow-rank"]']
+    """On the same page, here with a slow rank. Without a fault:
+    tests/worker/test_fleet_world_plan.py.
+    """
+    settings = [
+        "--set-json",
+        'world.checks=["stragglers"]',
+        "--set-json",
+        'world.args=["--inject=slow-rank"]',
+    ]
     nodes = accept(namespace, "--set", "world.enabled=true", *settings)
     # Two more starts of PyTorch on each node than other tests have.
-    fleet = fleet_when(namespace, lambda fleet: fleet["worlds"], "the checks across nodes have ended", 480)
-    assert {node["reported_verdict"] for node in fleet["nodes"]} == {"PASS"} and fleet["verdict"] == "FAIL"
+    fleet = fleet_when(
+        namespace, lambda fleet: fleet["worlds"], "the checks across nodes have ended", 480
+    )
+    assert {node["reported_verdict"] for node in fleet["nodes"]} == {"PASS"} and fleet[
+        "verdict"
+    ] == "FAIL"
     assert [world["nodes"] for world in fleet["worlds"]] == [nodes]
     failed = [found for found in fleet["findings"] if found["verdict"] == "FAIL"]
     assert failed and {found["found_by"] for found in failed} == {"world"}, failed
@@ -88,4 +112,6 @@ def test_two_releases_do_not_see_each_other(namespace: Namespace) -> None:
     assert all(node["pod"].startswith("accept-") for node in fleet_with(namespace, "PASS")["nodes"])
     for release, verdict in (("accept", "PASS"), ("other", "FAIL")):
         pods = namespace.objects("pods", f"{NODES},app.kubernetes.io/instance={release}")
-        assert {report_of(namespace, pod["metadata"]["name"])["verdict"] for pod in pods} == {verdict}
+        assert {report_of(namespace, pod["metadata"]["name"])["verdict"] for pod in pods} == {
+            verdict
+        }

@@ -26,7 +26,12 @@ from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> None:
-    launch(namespace, REPO / "values-examples" / "find-each-other" / "group.yaml", "--set", f"workload={workload}")
+    launch(
+        namespace,
+        REPO / "values-examples" / "find-each-other" / "group.yaml",
+        "--set",
+        f"workload={workload}",
+    )
     pods = by_host(namespace.wait_for_end("grp", ranks=3))
     assert set(phases(list(pods.values())).values()) == {"Succeeded"}
     for number in (0, 1):
@@ -41,7 +46,10 @@ CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sl
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: str) -> None:
-    tasks = {"trainer": {"run": "sleep 3"}, "buffer": {"run": CATCHES, "terminationDelaySeconds": 5}}
+    tasks = {
+        "trainer": {"run": "sleep 3"},
+        "buffer": {"run": CATCHES, "terminationDelaySeconds": 5},
+    }
     install(namespace, tasks, workload=workload, primaryTasks=["trainer"])
     wait_for_output(namespace, "buffer-0", "serving")
     buffer = rank(namespace, "buffer-0")["metadata"]["name"]
@@ -87,7 +95,10 @@ def test_start_order(namespace: Namespace, workload: str) -> None:
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     tasks = {
         "data": {"run": "sleep 3", "numNodes": 2},
-        "server": {"run": server, "podTemplate": {"spec": {"containers": [{"readinessProbe": probe}]}}},
+        "server": {
+            "run": server,
+            "podTemplate": {"spec": {"containers": [{"readinessProbe": probe}]}},
+        },
         "client": {
             "run": "curl -sf http://server-0.g:8080/ >/dev/null",
             "dependsOn": {"server": "ready", "data": "done"},
@@ -96,7 +107,11 @@ def test_start_order(namespace: Namespace, workload: str) -> None:
     }
     install(namespace, tasks, workload=workload, primaryTasks=["client", "late"])
     for host in ("client-0", "late-0"):
-        wait_until(lambda host=host: phases(namespace.pods("grp")).get(host) == "Succeeded", f"{host} succeeded", 120)
+        wait_until(
+            lambda host=host: phases(namespace.pods("grp")).get(host) == "Succeeded",
+            f"{host} succeeded",
+            120,
+        )
     for number in (0, 1):
         assert started_at(namespace, "client-0") >= started_at(namespace, f"data-{number}") + 3
     assert started_at(namespace, "late-0") >= started_at(namespace, "client-0")
@@ -104,16 +119,24 @@ def test_start_order(namespace: Namespace, workload: str) -> None:
 
 def test_without_inter_connection(namespace: Namespace) -> None:
     """No Service and no barrier: one task runs although the other cannot be scheduled."""
-    tasks = {"a": {"run": "echo ran"}, "b": {"run": "true", "resources": {"requests": {"cpu": "10000"}}}}
+    tasks = {
+        "a": {"run": "echo ran"},
+        "b": {"run": "true", "resources": {"requests": {"cpu": "10000"}}},
+    }
     install(namespace, tasks, interConnection=False)
     wait_for_output(namespace, "a-0", "\nran")
     assert namespace.objects("services") == []
 
 
 def test_recovery_of_a_task_of_several_nodes(namespace: Namespace) -> None:
-    """Rank 1 of the first attempt fails with a listed code: the whole group starts again, and that is not counted."""
+    """Rank 1 of the first attempt fails with a listed code: the whole group starts again, and that
+    is not counted.
+    """
     script = 'echo "attempt $ATTEMPT"; if [ "$ATTEMPT$NODE_RANK" = 01 ]; then exit 29; fi; sleep 5'
-    tasks = {"t": {"numNodes": 2, "run": script, "recovery": {"recoverOnExitCodes": [29]}}, "other": {"run": "sleep 5"}}
+    tasks = {
+        "t": {"numNodes": 2, "run": script, "recovery": {"recoverOnExitCodes": [29]}},
+        "other": {"run": "sleep 5"},
+    }
     install(namespace, tasks)
     assert jobset_ends(namespace) == "Completed"
     status = namespace.objects("jobset")[0]["status"]
@@ -133,7 +156,12 @@ def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace: Namespace)
     script = 'echo "I am $(id -u) in $SHELL_IS"; echo x >/tmp/x && echo y >"$HOME/y" && ! echo z >/z && echo fine'
     files = {"code": {"a.txt": {"text": "from a file\n"}}}
     tasks = {
-        "bb": {"image": image, "run": script + "; cat a.txt", "env": {"SHELL_IS": "sh"}, "workdir": {"files": "code"}},
+        "bb": {
+            "image": image,
+            "run": script + "; cat a.txt",
+            "env": {"SHELL_IS": "sh"},
+            "workdir": {"files": "code"},
+        },
         "worker": {"run": "true"},
     }
     read_only = ("--set", "containerSecurityContext.readOnlyRootFilesystem=true")
@@ -165,7 +193,10 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     assert jobset_ends(namespace) == "Completed"
     pod = rank(namespace, "t-0")["metadata"]["name"]
     raw = subprocess.run(
-        ["kubectl", "-n", namespace.name, "logs", pod, "-c", "task"], capture_output=True, timeout=60, check=True
+        ["kubectl", "-n", namespace.name, "logs", pod, "-c", "task"],
+        capture_output=True,
+        timeout=60,
+        check=True,
     ).stdout.decode()
     assert f"{hashlib.sha256(binary).hexdigest()}  bin" in raw
     assert f"{hashlib.sha256(big.encode()).hexdigest()}  big" in raw
@@ -190,6 +221,12 @@ def test_the_commands_in_the_notes(namespace: Namespace) -> None:
     assert first[:2] == ["bad-0", "6"]
     old = namespace.objects("jobset")[0]["metadata"]["name"]
     command("Run again")
-    wait_until(lambda: [j["metadata"]["name"] for j in namespace.objects("jobset")] not in ([], [old]), "a new run", 60)
+    wait_until(
+        lambda: [j["metadata"]["name"] for j in namespace.objects("jobset")] not in ([], [old]),
+        "a new run",
+        60,
+    )
     command("Cancel")
-    wait_until(lambda: not namespace.objects("jobset") and not namespace.pods("grp"), "cancelled", 90)
+    wait_until(
+        lambda: not namespace.objects("jobset") and not namespace.pods("grp"), "cancelled", 90
+    )

@@ -1,10 +1,20 @@
-"""A group's task whose `torchrun` is ddp-launch, on real pods: worlds, causes of failures, and a lost pod."""
+"""A group's task whose `torchrun` is ddp-launch, on real pods: worlds, causes of failures, and a
+lost pod.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.helpers.group_pods import WORKLOADS, end, exit_code, install, output, rank, wait_for_output
+from tests.helpers.group_pods import (
+    WORKLOADS,
+    end,
+    exit_code,
+    install,
+    output,
+    rank,
+    wait_for_output,
+)
 from tests.helpers.kube import Namespace, by_host, phases, wait_until
 
 PROGRAM = """
@@ -35,7 +45,9 @@ torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=1 --node_rank=$SKYPILOT_N
 TRAINERS = ("t-0", "t-1")
 
 
-def start(space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
+def start(
+    space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3
+) -> None:
     env = {"STEPS": str(steps), "FAULT": fault, "OMP_NUM_THREADS": "1"}
     task = {"numNodes": 2, "run": run, "env": env, "workdir": {"files": "code"}}
     files = {"code": {"program.py": {"text": PROGRAM}}}
@@ -59,7 +71,11 @@ def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
     for host in TRAINERS:
         assert exit_code(pods[host]) == 1
         message = end(pods[host])["message"]
-        assert "(program-failed)" in message and "rank 1 of node 1" in message and "exit code 9" in message
+        assert (
+            "(program-failed)" in message
+            and "rank 1 of node 1" in message
+            and "exit code 9" in message
+        )
 
 
 def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespace) -> None:
@@ -70,7 +86,9 @@ def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespa
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, workload: str) -> None:
+def test_a_world_that_loses_a_pod_saves_and_forms_again(
+    namespace: Namespace, workload: str
+) -> None:
     start(namespace, workload, steps=150)
     for host in TRAINERS:
         wait_for_output(namespace, host, "[STEP] step=5 ")
@@ -79,7 +97,9 @@ def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, wo
 
     def succeeded() -> dict[str, dict] | None:
         """The new pods; the Job keeps the stopped one of t-0."""
-        pods = by_host([pod for pod in namespace.pods("grp") if pod["status"]["phase"] == "Succeeded"])
+        pods = by_host(
+            [pod for pod in namespace.pods("grp") if pod["status"]["phase"] == "Succeeded"]
+        )
         return pods if set(pods) == set(TRAINERS) else None
 
     for host, pod in wait_until(succeeded, "both ranks ended well in new pods", 240).items():

@@ -1,4 +1,6 @@
-"""The rows of the JobGroup test plan, with its YAML as written; a docstring is what the plan calls actual behavior."""
+"""The rows of the JobGroup test plan, with its YAML as written; a docstring is what the plan calls
+actual behavior.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,15 @@ def test_parsing(tmp_path) -> None:
     """The valid group is accepted; each faulty one is refused with file, line and the way out."""
     values = jobgen("to-values", str(SEEDS / "test_jobgroup_valid.yaml"))
     assert "name: test-group" in values and "job-a:" in values and "job-b:" in values
-    header, task = "---\nname: g\nplacement: INVALID\nexecution: parallel\n", "---\nname: a\nrun: echo hello\n"
+    header, task = (
+        "---\nname: g\nplacement: INVALID\nexecution: parallel\n",
+        "---\nname: a\nrun: echo hello\n",
+    )
     file = tmp_path / "group.yaml"
     file.write_text(header + task + task)
-    done = subprocess.run([sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True
+    )
     assert done.returncode == 1
     for line, message in ((3, "placement"), (9, 'Duplicate job name "a"')):
         assert re.search(rf"{file}:{line}:\d+: error\[.*{message}", done.stderr), done.stderr
@@ -147,10 +154,14 @@ def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
 
 @pytest.mark.row("3.1", "Mixed Resources")
 def test_requests_are_what_was_asked(namespace: Namespace) -> None:
-    """Each pod requests its own cpus and memory; a `+` changes nothing, since a request is a minimum."""
+    """Each pod requests its own cpus and memory; a `+` changes nothing, since a request is a
+    minimum.
+    """
     launch(namespace, "k8s_heterogeneous_test.yaml")
     pods = by_host(namespace.wait_for_end("grp", ranks=3))
-    asked = {host: pod["spec"]["containers"][0]["resources"]["requests"] for host, pod in pods.items()}
+    asked = {
+        host: pod["spec"]["containers"][0]["resources"]["requests"] for host, pod in pods.items()
+    }
     assert asked == {
         "compute-heavy-0": {"cpu": "4", "memory": "4G"},
         "memory-heavy-0": {"cpu": "2", "memory": "8G"},
@@ -164,41 +175,65 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
     """Seven pods; each resolves all seven names to the pods' addresses while they run; all succeed."""
     launch(namespace, "k8s_rl_architecture_test.yaml")
     hosts = ["replay-buffer-0"]
-    hosts += [f"{task}-{number}" for task in ("trainer", "data-processor", "env-worker") for number in (0, 1)]
+    hosts += [
+        f"{task}-{number}"
+        for task in ("trainer", "data-processor", "env-worker")
+        for number in (0, 1)
+    ]
     for host in hosts:
         wait_for_output(namespace, host, "starting")
     addresses = {host: rank(namespace, host)["status"]["podIP"] for host in hosts}
     names = [f"{host}.rl-experiment" for host in hosts]
     for host in hosts:
         lines = execute(namespace, host, "getent", "ahostsv4", *names).splitlines()
-        found = {line.split()[2].split(".")[0]: line.split()[0] for line in lines if len(line.split()) > 2}
+        found = {
+            line.split()[2].split(".")[0]: line.split()[0]
+            for line in lines
+            if len(line.split()) > 2
+        }
         assert found == addresses, f"as {host} sees them"
     assert set(phases(namespace.wait_for_end("grp", ranks=7)).values()) == {"Succeeded"}
 
 
 @pytest.mark.row("5.1", "Job Failure")
 def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
-    """The group fails with the first failed job named; success-job is ended (onFailure: continue lets it run on);
-    exit code, log and last words of failing-job stay readable."""
+    """The group fails with the first failed job named; success-job is ended (onFailure: continue
+    lets it run on); exit code, log and last words of failing-job stay readable.
+    """
     name = launch(namespace, "k8s_failure_test.yaml")
     assert jobset_ends(namespace) == "Failed"
     conditions = namespace.objects("jobset")[0]["status"]["conditions"]
-    assert any("failing-job-0" in condition.get("message", "") for condition in conditions), conditions
+    assert any("failing-job-0" in condition.get("message", "") for condition in conditions), (
+        conditions
+    )
     pod = rank(namespace, "failing-job-0")
     assert exit_code(pod) == 1
     assert "About to fail..." in output(namespace, "failing-job-0")
     last_words = end(pod)["message"]
     assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
-    wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
+    wait_until(
+        lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60
+    )
     said = namespace.why(name)
-    assert "first failure: failing-job-0" in said and "Error, exit code 1" in said and "About to fail..." in said
+    assert (
+        "first failure: failing-job-0" in said
+        and "Error, exit code 1" in said
+        and "About to fail..." in said
+    )
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str) -> None:
-    """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a pod exists."""
-    name = launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"timeouts.joinSeconds=10,workload={workload}")
+    """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a
+    pod exists.
+    """
+    name = launch(
+        namespace,
+        "k8s_resource_unavailable.yaml",
+        "--set",
+        f"timeouts.joinSeconds=10,workload={workload}",
+    )
 
     def failed() -> dict | None:
         pod = rank(namespace, "normal-job-0")
@@ -235,7 +270,9 @@ def test_an_empty_run_succeeds(namespace: Namespace) -> None:
 def test_duplicate_names_are_refused() -> None:
     """Refused by jobgen, with both lines, before anything reaches the cluster."""
     file = str(SEEDS / "k8s_duplicate_names.yaml")
-    done = subprocess.run([sys.executable, "-m", "jobgen", "to-values", file], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "jobgen", "to-values", file], capture_output=True, text=True
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert 'Duplicate job name "my-job"' in done.stderr
 
@@ -243,8 +280,10 @@ def test_duplicate_names_are_refused() -> None:
 @pytest.mark.row("6.1", "Recovery Config")
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
-    """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!"; normal-job goes on
-    undisturbed. SkyPilot itself would start a new pod each time, find no marker, and never come to an end."""
+    """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!";
+    normal-job goes on undisturbed. SkyPilot itself would start a new pod each time, find no marker,
+    and never come to an end.
+    """
     launch(namespace, "k8s_recovery_test.yaml", "--set", f"workload={workload}")
     wait_for_output(namespace, "normal-job-0", "Normal job running")
     before = rank(namespace, "normal-job-0")["metadata"]["uid"]
@@ -271,7 +310,9 @@ def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
 
 @pytest.mark.row("8.2", "Concurrent Groups")
 def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
-    """Three groups at once in one namespace, with the same tasks and names that begin alike; each sees itself only."""
+    """Three groups at once in one namespace, with the same tasks and names that begin alike; each
+    sees itself only.
+    """
     groups = ("group", "group-1", "group-10")
     for name in groups:
         launch(namespace, "test_job_group.yaml", name=name, release=name)

@@ -1,4 +1,6 @@
-"""Preemption of a rank: its pod is replaced under the same name (row 6.2 of the plan, and more cases)."""
+"""Preemption of a rank: its pod is replaced under the same name (row 6.2 of the plan, and more
+cases).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def start(space: Namespace, *settings: str, more: str = "") -> dict[str, dict]:
 
 
 def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 120) -> None:
-    """The server runs again in another pod, its peer resolves it by name and keeps its own pod, and all succeed."""
+    """The server runs again in another pod, its peer resolves it by name and keeps its own pod, and
+    all succeed.
+    """
 
     def another() -> bool:
         pod = rank(space, "server-0")
@@ -56,11 +60,15 @@ def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 12
     client = rank(space, "client-0")
     assert client["metadata"]["uid"] == before["client-0"]["metadata"]["uid"]
     jobsets = space.objects("jobset")
-    assert all(jobset["status"].get("restarts", 0) == 0 for jobset in jobsets), "it does not count as an error"
+    assert all(jobset["status"].get("restarts", 0) == 0 for jobset in jobsets), (
+        "it does not count as an error"
+    )
     for host in before:
         execute(space, host, "touch", "/tmp/end")
     wait_until(
-        lambda: [phases(space.pods("grp")).get(host) for host in before] == ["Succeeded"] * 2, "both succeed", 60
+        lambda: [phases(space.pods("grp")).get(host) for host in before] == ["Succeeded"] * 2,
+        "both succeed",
+        60,
     )
 
 
@@ -70,7 +78,11 @@ def delete(space: Namespace, pod: dict) -> None:
 
 def evict(space: Namespace, pod: dict) -> None:
     name = pod["metadata"]["name"]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": space.name}}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": space.name},
+    }
     path = f"/api/v1/namespaces/{space.name}/pods/{name}/eviction"
     space.cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body))
 
@@ -79,8 +91,10 @@ def evict(space: Namespace, pod: dict) -> None:
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("take_away", [delete, evict])
 def test_a_pod_that_is_taken_away(namespace: Namespace, take_away: Callable, workload: str) -> None:
-    """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the rank comes back under
-    its name in about 12 s, its peers go on and reach it again, and no restart is counted. User code gets SIGTERM."""
+    """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the
+    rank comes back under its name in about 12 s, its peers go on and reach it again, and no restart
+    is counted. User code gets SIGTERM.
+    """
     before = start(namespace, "--set", f"workload={workload}")
     take_away(namespace, before["server-0"])
     comes_back(namespace, before)
@@ -102,7 +116,9 @@ def scarce(namespace: Namespace) -> Iterator[str]:
     def patch(operation: dict) -> None:
         path = f"/status/capacity/{resource.replace('/', '~1')}"
         change = json.dumps([{**operation, "path": path}])
-        namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", change)
+        namespace.cluster.kubectl(
+            "patch", "node", node, "--subresource=status", "--type=json", "-p", change
+        )
 
     patch({"op": "add", "value": "2"})
     yield resource

@@ -24,7 +24,9 @@ def gpu_node(namespace: Namespace) -> Iterator[str]:
         )
 
     say("add")
-    namespace.cluster.kubectl("label", "node", node, "nvidia.com/gpu.product=Tesla-T4", "--overwrite")
+    namespace.cluster.kubectl(
+        "label", "node", node, "nvidia.com/gpu.product=Tesla-T4", "--overwrite"
+    )
     yield node
     namespace.cluster.kubectl("label", "node", node, "nvidia.com/gpu.product-")
     say("remove")
@@ -32,8 +34,10 @@ def gpu_node(namespace: Namespace) -> Iterator[str]:
 
 @pytest.mark.row("3.2", "GPU + CPU")
 def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
-    """gpu-trainer gets a T4 on the node that has them, by its label; the CPU job runs beside it and knows its name.
-    (On nodes that claim GPUs which they do not have: scheduling is real, nvidia-smi is not.)"""
+    """gpu-trainer gets a T4 on the node that has them, by its label; the CPU job runs beside it and
+    knows its name. (On nodes that claim GPUs which they do not have: scheduling is real, nvidia-smi
+    is not.)
+    """
     launch(namespace, "k8s_gpu_cpu_test.yaml")
     wait_for_output(namespace, "gpu-trainer-0", "GPU trainer starting")
     trainer = rank(namespace, "gpu-trainer-0")
@@ -41,7 +45,9 @@ def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
     assert trainer["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"gpu-trainer-0": "Succeeded", "cpu-preprocessor-0": "Succeeded"}
-    assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in output(namespace, "cpu-preprocessor-0")
+    assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in output(
+        namespace, "cpu-preprocessor-0"
+    )
 
 
 VOLUME = """\
@@ -72,13 +78,28 @@ def shared_volume(namespace: Namespace) -> Iterator[str]:
         name = helper.name
 
         def on_the_node(pod: str, command: str) -> None:
-            mount = {"volumeMounts": [{"name": "host", "mountPath": "/host"}], "securityContext": {"runAsUser": 0}}
+            mount = {
+                "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+                "securityContext": {"runAsUser": 0},
+            }
             volumes = [{"name": "host", "hostPath": {"path": "/var/lib"}}]
-            start_pod(helper, pod, ["sh", "-c", command], mount, nodeName=node, volumes=volumes, securityContext={})
-            helper.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
+            start_pod(
+                helper,
+                pod,
+                ["sh", "-c", command],
+                mount,
+                nodeName=node,
+                volumes=volumes,
+                securityContext={},
+            )
+            helper.kubectl(
+                "wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s"
+            )
 
         on_the_node("make", f"mkdir -m 777 /host/{name}")
-        namespace.cluster.kubectl("apply", "-f", "-", input=VOLUME.format(name=name, namespace=namespace.name))
+        namespace.cluster.kubectl(
+            "apply", "-f", "-", input=VOLUME.format(name=name, namespace=namespace.name)
+        )
         yield node
         namespace.kubectl("delete", "pods", "--all", "--wait=false")
         namespace.cluster.kubectl("delete", "pv", name, "--wait=false")
@@ -91,8 +112,9 @@ def on(node: str) -> tuple[str, ...]:
 
 @pytest.mark.row("7.1", "Shared Volume")
 def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
-    """Writer and reader mount one claim; the reader sees the writer's file. Each pod of several nodes needs a claim
-    that is ReadWriteMany."""
+    """Writer and reader mount one claim; the reader sees the writer's file. Each pod of several
+    nodes needs a claim that is ReadWriteMany.
+    """
     launch(namespace, "k8s_shared_volume_test.yaml", *on(shared_volume))
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}

@@ -1,4 +1,6 @@
-"""Kubernetes refuses an invalid pod in its own words before anything of the release exists, also one of a JobSet."""
+"""Kubernetes refuses an invalid pod in its own words before anything of the release exists, also
+one of a JobSet.
+"""
 
 from __future__ import annotations
 
@@ -56,16 +58,32 @@ a probe of an init container that ends: {initContainers: [{name: mine, image: a,
 
 def install(namespace: Namespace, workload: str, spec: dict) -> subprocess.CompletedProcess:
     values = {"workload": workload, "nodes": 1, "podTemplate": {"spec": spec}}
-    command = ["helm", "install", "r", str(REPO / "charts/ddp-run"), "-n", namespace.name, "-f", "-"]
-    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=120)
+    command = [
+        "helm",
+        "install",
+        "r",
+        str(REPO / "charts/ddp-run"),
+        "-n",
+        namespace.name,
+        "-f",
+        "-",
+    ]
+    return subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=120
+    )
 
 
 CASES = [(wrong, workload) for wrong in INVALID for workload in ("indexed-job", "jobset")]
-MATRIX = [pytest.param(*case, marks=[] if n % 11 == 0 else pytest.mark.matrix) for n, case in enumerate(CASES)]
+MATRIX = [
+    pytest.param(*case, marks=[] if n % 11 == 0 else pytest.mark.matrix)
+    for n, case in enumerate(CASES)
+]
 
 
 @pytest.mark.parametrize(("wrong", "workload"), MATRIX)
-def test_an_invalid_pod_is_refused_before_anything_exists(namespace: Namespace, wrong: str, workload: str) -> None:
+def test_an_invalid_pod_is_refused_before_anything_exists(
+    namespace: Namespace, wrong: str, workload: str
+) -> None:
     done = install(namespace, workload, INVALID[wrong])
     assert done.returncode and "spec.template" in done.stderr, done.stdout + done.stderr
     assert namespace.objects("jobs,jobsets,services,networkpolicies") == []

@@ -1,4 +1,6 @@
-"""Nodes, pods and Services with addresses of IPv6 only: `make test-ipv6` runs this and a slice of the other tests."""
+"""Nodes, pods and Services with addresses of IPv6 only: `make test-ipv6` runs this and a slice of
+the other tests.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,16 @@ def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace: Namespace) -
     passes(namespace)
     assert "PASS" in served(namespace, "/report.json")
     nodes = json.loads(namespace.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-    internal = [each for node in nodes for each in node["status"]["addresses"] if each["type"] == "InternalIP"]
+    internal = [
+        each
+        for node in nodes
+        for each in node["status"]["addresses"]
+        if each["type"] == "InternalIP"
+    ]
     assert are_ipv6([each["address"] for each in internal])
-    assert are_ipv6([each["ip"] for pod in namespace.objects("pods") for each in pod["status"]["podIPs"]])
+    assert are_ipv6(
+        [each["ip"] for pod in namespace.objects("pods") for each in pod["status"]["podIPs"]]
+    )
     services = [service["spec"] for service in namespace.objects("services")]
     assert services and {family for spec in services for family in spec["ipFamilies"]} == {"IPv6"}
     assert are_ipv6([spec["clusterIP"] for spec in services if spec["clusterIP"] != "None"])

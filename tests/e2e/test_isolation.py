@@ -1,7 +1,7 @@
 """Pods that are not of a release cannot reach its ports where the network enforces NetworkPolicies.
 
-One stranger is in the namespace of the releases, one in another. The control: with the policy off, the same connections
-open, and what strangers then send neither ends nor holds a run.
+One stranger is in the namespace of the releases, one in another. The control: with the policy off,
+the same connections open, and what strangers then send neither ends nor holds a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until
 from tests.helpers.group_pods import install, rank
 from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
 
-pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies")
+pytestmark = pytest.mark.skipif(
+    mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies"
+)
 GARBAGE = 'b\'\\x00\\xff\' * 4000 + b\'{"type": "done", "exit_code": 1}\\n\' * 50'
 CONNECT = """
 import socket, sys
@@ -46,10 +48,14 @@ def strangers(namespace: Namespace, cluster: Cluster) -> Iterator[list[Namespace
         yield [stranger(namespace), stranger(other)]
 
 
-def tries(space: Namespace, address: str, *ports: int, pod: str = "stranger", container: str = "") -> dict[int, str]:
+def tries(
+    space: Namespace, address: str, *ports: int, pod: str = "stranger", container: str = ""
+) -> dict[int, str]:
     """What becomes of a connection from a pod to each port."""
     wanted = ",".join(map(str, ports))
-    output = space.kubectl("exec", pod, "-c", container or "main", "--", "python3", "-c", CONNECT, address, wanted)
+    output = space.kubectl(
+        "exec", pod, "-c", container or "main", "--", "python3", "-c", CONNECT, address, wanted
+    )
     return {int(port): state for port, state in (line.split() for line in output.splitlines())}
 
 
@@ -57,13 +63,17 @@ def address_of(pod: dict) -> str:
     return pod["status"]["podIP"]
 
 
-def test_only_pods_of_a_run_reach_its_world(namespace: Namespace, strangers: list[Namespace]) -> None:
+def test_only_pods_of_a_run_reach_its_world(
+    namespace: Namespace, strangers: list[Namespace]
+) -> None:
     start(namespace, program=TRAINS_A_WHILE)
     wait_until_training(namespace)
     first, second = node_pod(namespace, 0), node_pod(namespace, 1)
     for space in strangers:
         assert set(tries(space, address_of(first), *WORLD_PORTS).values()) == {"closed"}
-    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete", second["metadata"]["name"]
+    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete", second[
+        "metadata"
+    ]["name"]
 
 
 def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
@@ -77,12 +87,21 @@ def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
     assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete"
 
 
-def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers: list[Namespace]) -> None:
+def test_only_ranks_of_a_group_reach_its_agents(
+    namespace: Namespace, strangers: list[Namespace]
+) -> None:
     """With the policy off a stranger connects, and the group still ends as it should."""
     tasks = {"client": {"run": WAITS}, "server": {"run": WAITS}}
     for policy in ("true", "false"):
         release = f"grp-{policy}"
-        install(namespace, tasks, "--set", f"networkPolicy.enabled={policy}", release=release, name=f"two-{policy}")
+        install(
+            namespace,
+            tasks,
+            "--set",
+            f"networkPolicy.enabled={policy}",
+            release=release,
+            name=f"two-{policy}",
+        )
 
         def pods(release: str = release) -> list[dict]:
             found = [rank(namespace, host, release) for host in ("client-0", "server-0")]
@@ -97,7 +116,9 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers:
         friend = {"pod": client["metadata"]["name"], "container": "task"}
         assert tries(namespace, address_of(server), AGENT_PORT, **friend) == {AGENT_PORT: "open"}
         for pod in (client, server):
-            namespace.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
+            namespace.kubectl(
+                "exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end"
+            )
         ends = namespace.wait_for_end(release, 2, 60)
         assert {pod["status"]["phase"] for pod in ends} == {"Succeeded"}
 
@@ -107,7 +128,9 @@ def text_of(space: Namespace, pod: dict) -> str:
     return space.logs(pod["metadata"]["name"], "task") if started else ""
 
 
-def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace: Namespace, strangers: list[Namespace]) -> None:
+def test_only_pods_of_an_acceptance_reach_reports_and_page(
+    namespace: Namespace, strangers: list[Namespace]
+) -> None:
     accept(namespace)
     passes(namespace)
     for pod in namespace.pods("accept"):

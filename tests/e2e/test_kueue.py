@@ -53,7 +53,12 @@ run: echo done
 def queue(namespace: Namespace, request) -> Iterator[Namespace]:
     """A LocalQueue `queue` whose ClusterQueue has the CPUs that the test requests."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
-    namespace.kubectl("apply", "-f", "-", input=QUEUES.format(name=name, namespace=namespace.name, quota=request.param))
+    namespace.kubectl(
+        "apply",
+        "-f",
+        "-",
+        input=QUEUES.format(name=name, namespace=namespace.name, quota=request.param),
+    )
     yield namespace
     for kind in ("clusterqueue", "resourceflavor"):
         namespace.kubectl("delete", kind, name, "--wait=false")
@@ -83,9 +88,16 @@ def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
 
 @pytest.mark.parametrize("queue", [3], indirect=True)
 def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> None:
-    launch(queue, GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done"), *JOBS)
+    launch(
+        queue,
+        GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done"),
+        *JOBS,
+    )
     wait_until(
-        lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in output(queue, "a-0"),
+        lambda: (
+            set(phases(queue.pods("grp")).values()) == {"Running"}
+            and "starts attempt" in output(queue, "a-0")
+        ),
         "all run",
     )
     old = rank(queue, "a-0")
@@ -94,7 +106,9 @@ def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> No
     def back() -> bool:
         pod = rank(queue, "a-0")
         return (
-            bool(pod) and pod["metadata"]["uid"] != old["metadata"]["uid"] and "starts attempt" in output(queue, "a-0")
+            bool(pod)
+            and pod["metadata"]["uid"] != old["metadata"]["uid"]
+            and "starts attempt" in output(queue, "a-0")
         )
 
     wait_until(back, "a-0 runs again", 90)
@@ -117,7 +131,9 @@ def queue_by_topology(space: Namespace, name: str, label: str) -> None:
     objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=space.name, quota=1000)
     flavor = f"kind: ResourceFlavor\nmetadata: {{name: {name}}}\n"
     assert flavor in objects
-    by_topology = f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
+    by_topology = (
+        f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
+    )
     space.kubectl("apply", "-f", "-", input=objects.replace(flavor, by_topology))
 
 
@@ -134,7 +150,9 @@ def topology(namespace: Namespace) -> Iterator[str]:
 
 @pytest.mark.parametrize("cpus", [1, 30])
 def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> None:
-    """Three ranks fit into one rack or none starts, although two racks together would have the room."""
+    """Three ranks fit into one rack or none starts, although two racks together would have the
+    room.
+    """
     settings = (*JOBS, "--set", f"kueue.requiredTopology={topology}")
     launch(namespace, GROUP.replace("cpus: 1", f"cpus: {cpus}"), *settings)
     if cpus == 1:
@@ -142,7 +160,9 @@ def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> N
         assert set(phases(pods).values()) == {"Succeeded"}
         assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
     else:
-        condition = wait_until(lambda: reservation(namespace), "Kueue has decided about the group", 60)
+        condition = wait_until(
+            lambda: reservation(namespace), "Kueue has decided about the group", 60
+        )
         assert condition["status"] == "False" and "topology" in condition["message"], condition
         assert not any("nodeName" in pod["spec"] for pod in namespace.pods("grp"))
 
@@ -164,22 +184,36 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
 def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
     """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
     launch(queue, GROUP, *JOBS)
-    wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "Kueue holds the group", 60)
+    wait_until(
+        lambda: (reservation(queue) or {}).get("status") == "False", "Kueue holds the group", 60
+    )
     pods = queue.pods("grp")
     assert len(pods) == 3
     for pod in pods:
-        assert "kueue.x-k8s.io/admission" in [gate["name"] for gate in pod["spec"]["schedulingGates"]]
+        assert "kueue.x-k8s.io/admission" in [
+            gate["name"] for gate in pod["spec"]["schedulingGates"]
+        ]
         assert "nodeName" not in pod["spec"]
     # Cancelled while it waits: Kueue must not keep the pods for replacements that never come.
     run("helm", "uninstall", "grp", "--namespace", queue.name)
-    wait_until(lambda: not queue.objects("pods") and not queue.objects("jobs"), "the cancelled group is gone", 90)
+    wait_until(
+        lambda: not queue.objects("pods") and not queue.objects("jobs"),
+        "the cancelled group is gone",
+        90,
+    )
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
 def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace) -> None:
-    """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three ranks."""
+    """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three
+    ranks.
+    """
     (local,) = queue.objects("localqueue")
-    default = {"apiVersion": local["apiVersion"], "kind": "LocalQueue", "metadata": {"name": "default"}}
+    default = {
+        "apiVersion": local["apiVersion"],
+        "kind": "LocalQueue",
+        "metadata": {"name": "default"},
+    }
     queue.kubectl("apply", "-f", "-", input=json.dumps({**default, "spec": local["spec"]}))
     # Until Kueue knows the queue, it holds the pods as one group, and none of them would end.
     queue.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=60s")
@@ -188,4 +222,6 @@ def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: 
     assert {exit_code(pod) for pod in pods} == {2}
     for host in ("a-0", "b-0", "b-1"):
         message = end(rank(queue, host))["message"]
-        assert "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message
+        assert (
+            "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message
+        )

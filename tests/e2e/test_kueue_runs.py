@@ -25,7 +25,10 @@ def complete(space: Namespace, release: str) -> bool:
 
 @pytest.mark.parametrize("queue", [6], indirect=True)
 def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespace) -> None:
-    settings = ["--set", "nodes=4,kueue.queueName=queue,resources.requests.cpu=1,placement.onePodPerNode=any"]
+    settings = [
+        "--set",
+        "nodes=4,kueue.queueName=queue,resources.requests.cpu=1,placement.onePodPerNode=any",
+    ]
     for release in RELEASES:
         queue.install(release, "ddp-run", *ONE_THREAD, *settings)
     seen: set[tuple[int, ...]] = set()
@@ -34,10 +37,13 @@ def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespac
         active = [job_of(queue, release).get("status", {}).get("active", 0) for release in RELEASES]
         suspended = [job_of(queue, release)["spec"]["suspend"] for release in RELEASES]
         held = [
-            sum(pod["status"]["phase"] in ("Pending", "Running") for pod in queue.pods(release)) for release in RELEASES
+            sum(pod["status"]["phase"] in ("Pending", "Running") for pod in queue.pods(release))
+            for release in RELEASES
         ]
         seen.add(tuple(held))
-        assert not (all(active) and not any(suspended)), "both runs are admitted, in a queue with room for one"
+        assert not (all(active) and not any(suspended)), (
+            "both runs are admitted, in a queue with room for one"
+        )
         assert 0 in held, f"both runs have pods: {held}"
         return all(complete(queue, release) for release in RELEASES)
 
@@ -61,12 +67,18 @@ spec:
 
 @pytest.mark.parametrize("queue", [1], indirect=True)
 def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
-    """Kueue admits no pod that requests what its queue does not have. No chart requests anything by itself."""
+    """Kueue admits no pod that requests what its queue does not have. No chart requests anything by
+    itself.
+    """
     name = queue.objects("localqueues")[0]["spec"]["clusterQueue"]
     queue.kubectl("apply", "-f", "-", input=GPUS_ONLY.format(name=name, namespace=queue.name))
     own = f"program.image={queue.cluster.image},nodes=1,kueue.queueName=queue"
     program = '["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]'
-    queue.install("first", "ddp-run", *ONE_THREAD, "--set", own, "--set-json", f"program.args={program}")
+    queue.install(
+        "first", "ddp-run", *ONE_THREAD, "--set", own, "--set-json", f"program.args={program}"
+    )
     job = "workload=job,device=cpu,nodes=1,kueue.queueName=queue"
     queue.install("second", "gpu-accept", "--set", job, "--set-json", 'checks=["environment"]')
-    wait_until(lambda: all(complete(queue, release) for release in RELEASES), "both have ended", 240)
+    wait_until(
+        lambda: all(complete(queue, release) for release in RELEASES), "both have ended", 240
+    )

@@ -1,7 +1,8 @@
-"""Every scenario of values-examples with Helm 4 and 3, from a package: installed, upgraded, rolled back, uninstalled.
+"""Every scenario of values-examples with Helm 4 and 3, from a package: installed, upgraded, rolled
+back, uninstalled.
 
-What its pods do is the subject of other tests; most of them need GPUs, and wait. `make test-lifecycle` runs all of
-them, the other tests a few.
+What its pods do is the subject of other tests; most of them need GPUs, and wait. `make
+test-lifecycle` runs all of them, the other tests a few.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wai
 from tests.helpers.rendering import CHARTS, HELMS, chart_of, jobgen
 
 EXAMPLES = REPO / "values-examples"
-SLICE = ("ddp-run-finetune-helm", "gpu-accept-quick-helm", "train-eval-helm", "train-eval-helm3")  # ids of tests
+SLICE = (
+    "ddp-run-finetune-helm",
+    "gpu-accept-quick-helm",
+    "train-eval-helm",
+    "train-eval-helm3",
+)  # ids of tests
 KINDS = "daemonsets,deployments,statefulsets,jobs,jobsets,services,configmaps,networkpolicies,persistentvolumeclaims"
 RELEASE = "run"
 
@@ -31,14 +37,20 @@ class Example:
 
     @property
     def values(self) -> str:
-        return (jobgen(self.file) if self.file.name == "group.yaml" else self.file.read_bytes()).decode()
+        return (
+            jobgen(self.file) if self.file.name == "group.yaml" else self.file.read_bytes()
+        ).decode()
 
 
 def examples() -> list[Example]:
     groups = {file.parent: file for file in EXAMPLES.glob("*/group.yaml")}
     written = {file.parent: file for file in EXAMPLES.glob("*/values.yaml")}
-    found = [Example(folder.name, chart_of(file), file) for folder, file in (written | groups).items()]
-    found += [Example(f"fabrics/{file.stem}", "ddp-run", file) for file in EXAMPLES.glob("fabrics/*.yaml")]
+    found = [
+        Example(folder.name, chart_of(file), file) for folder, file in (written | groups).items()
+    ]
+    found += [
+        Example(f"fabrics/{file.stem}", "ddp-run", file) for file in EXAMPLES.glob("fabrics/*.yaml")
+    ]
     folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
     assert {each.name.split("/")[0] for each in found} == folders
     return sorted(found, key=lambda each: each.name)
@@ -54,12 +66,16 @@ def chosen() -> list:
 def live(space: Namespace) -> set[tuple[str, str]]:
     """Objects that no other object owns, without what Kubernetes adds to a namespace."""
     found = [item for item in space.objects(KINDS) if not item["metadata"].get("ownerReferences")]
-    return {(item["kind"], item["metadata"]["name"]) for item in found} - {("ConfigMap", "kube-root-ca.crt")}
+    return {(item["kind"], item["metadata"]["name"]) for item in found} - {
+        ("ConfigMap", "kube-root-ca.crt")
+    }
 
 
 def becomes(space: Namespace, manifest: str) -> None:
     """Wait until the namespace has the objects of the manifest, and no others."""
-    wanted = {(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(manifest) if item}
+    wanted = {
+        (item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(manifest) if item
+    }
     assert wanted
     wait_until(lambda: live(space) == wanted, f"exactly {sorted(wanted)}", 90)
 
@@ -68,7 +84,13 @@ def becomes(space: Namespace, manifest: str) -> None:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The package of each chart."""
     folder = tmp_path_factory.mktemp("packages")
-    run("helm", "package", *(str(REPO / "charts" / chart) for chart in CHARTS), "--destination", str(folder))
+    run(
+        "helm",
+        "package",
+        *(str(REPO / "charts" / chart) for chart in CHARTS),
+        "--destination",
+        str(folder),
+    )
     return {chart: str(next(folder.glob(f"{chart}-[0-9]*.tgz"))) for chart in CHARTS}
 
 
@@ -78,7 +100,9 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
 ) -> None:
     go_tools.build(helm)
     # Fast networks need what the level `restricted` forbids.
-    with new_namespace(cluster, "privileged" if example.name.startswith("fabrics/") else "restricted") as space:
+    with new_namespace(
+        cluster, "privileged" if example.name.startswith("fabrics/") else "restricted"
+    ) as space:
         chart, here = packages[example.chart], ("--namespace", space.name)
         image = cluster.helm_image()
 
@@ -90,7 +114,9 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         run(helm, "install", RELEASE, chart, *here, *image, "--values", "-", input=example.values)
         first = manifest()
         becomes(space, first)
-        run(helm, "upgrade", RELEASE, chart, *here, "--reuse-values", "--set-string", "runId=second")
+        run(
+            helm, "upgrade", RELEASE, chart, *here, "--reuse-values", "--set-string", "runId=second"
+        )
         second = manifest()
         assert second != first
         becomes(space, second)
@@ -99,5 +125,7 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         becomes(space, first)
         run(helm, "uninstall", RELEASE, *here)
         wait_until(lambda: not live(space) and not space.objects("pods"), "nothing is left", 120)
-        done = subprocess.run([helm, "list", "--all", "--short", *here], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [helm, "list", "--all", "--short", *here], capture_output=True, text=True, timeout=60
+        )
         assert done.stdout.strip() == ""

@@ -1,4 +1,5 @@
-"""preflight.nodeTest on real pods: an unfit node ends the start of all, new pods do not count, a report blocks nobody.
+"""preflight.nodeTest on real pods: an unfit node ends the start of all, new pods do not count, a
+report blocks nobody.
 
 The nodes are CPUs, so the test is a rehearsal, in which a `sitecustomize` injects a fault.
 """
@@ -34,7 +35,9 @@ def test_an_unfit_node_ends_all_and_new_pods_do_not_count(namespace: Namespace) 
     begin(namespace, "gate", AT_FIRST)
     found = wait_for_ends(namespace, 0, 1, within_s=PATIENCE_S)
     assert_verdict(found, 72, "node-test-failed", "node 1", LINE)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 2 * PATIENCE_S) == "Complete", "maxRestarts is 0"
+    assert (
+        wait_until(lambda: job_ended(namespace), "the Job ended", 2 * PATIENCE_S) == "Complete"
+    ), "maxRestarts is 0"
 
 
 @pytest.mark.matrix
@@ -53,7 +56,10 @@ def test_a_report_blocks_nobody_and_is_in_the_pod(namespace: Namespace) -> None:
     begin(namespace, "report", ON_NODE_1)
     found = wait_for_ends(namespace, 0, 1, within_s=2 * PATIENCE_S)
     assert (found[0].code, found[1].code) == (0, 0), found
-    assert found[0].message.startswith("PASS (CPU rehearsal)") and LINE in found[1].message.splitlines()[0], found
+    assert (
+        found[0].message.startswith("PASS (CPU rehearsal)")
+        and LINE in found[1].message.splitlines()[0]
+    ), found
 
 
 def test_a_group_starts_again_on_new_pods(namespace: Namespace) -> None:
@@ -62,7 +68,13 @@ def test_a_group_starts_again_on_new_pods(namespace: Namespace) -> None:
         "launcher": "ddp-launch",
         "run": "echo runs attempt=$ATTEMPT",
         "env": {"PYTHONPATH": "/fault", "OMP_NUM_THREADS": "1"},
-        "fileMounts": [{"mountPath": "/fault/sitecustomize.py", "files": "fault", "subPath": "sitecustomize.py"}],
+        "fileMounts": [
+            {
+                "mountPath": "/fault/sitecustomize.py",
+                "files": "fault",
+                "subPath": "sitecustomize.py",
+            }
+        ],
     }
     files = {"fault": {"sitecustomize.py": {"text": AT_FIRST_IN_A_GROUP}}}
     install(namespace, {"t": task}, files=files, preflight={"nodeTest": "gate"})

@@ -1,4 +1,6 @@
-"""The charts bring their programs: images of PyTorch, of Python, and of neither, with nothing of this project."""
+"""The charts bring their programs: images of PyTorch, of Python, and of neither, with nothing of
+this project.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,23 @@ def plain(space: Namespace) -> Namespace:
 
 def test_nodes_are_accepted(namespace: Namespace) -> None:
     space = plain(namespace)
-    accept(space, *images("helperImage"), checks=("--set-json", 'checks=["environment", "collectives"]'))
+    accept(
+        space,
+        *images("helperImage"),
+        checks=("--set-json", 'checks=["environment", "collectives"]'),
+    )
     passes(space)
     run("helm", "test", "accept", "--namespace", space.name)
-    used = {(each["name"], each["image"]) for pod in space.pods("accept") for each in pod["spec"]["containers"]}
+    used = {
+        (each["name"], each["image"])
+        for pod in space.pods("accept")
+        for each in pod["spec"]["containers"]
+    }
     assert {image for _, image in used} == {os.environ["PYTHON_IMAGE"]}
     (record,) = space.objects("secrets", "owner=helm,name=accept")
-    assert len(record["data"]["release"]) < 0.8 * 1024**2, "Helm's record of a release, of at most 1 MiB"
+    assert len(record["data"]["release"]) < 0.8 * 1024**2, (
+        "Helm's record of a release, of at most 1 MiB"
+    )
 
 
 def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:
@@ -81,4 +93,7 @@ def test_a_group_of_three_images(namespace: Namespace) -> None:
         for host in ("trainer-0", "shell-0", "python-0")
     }
     assert "sum 2.0" in words["trainer-0"] and "[DONE] node=0 world=2 " in words["trainer-0"]
-    assert words["shell-0"].splitlines()[-1] == "shell" and words["python-0"].splitlines()[-1] == "python"
+    assert (
+        words["shell-0"].splitlines()[-1] == "shell"
+        and words["python-0"].splitlines()[-1] == "python"
+    )

@@ -1,4 +1,6 @@
-"""Twelve planted credentials: no object but their Secret, no log, no page and no file of a pod contains one."""
+"""Twelve planted credentials: no object but their Secret, no log, no page and no file of a pod
+contains one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.helpers.ddp_pods import node_pods
 from tests.helpers.group_pods import launch, wait_for_output
 from tests.helpers.kube import Namespace, wait_until
 
-pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here")
+pytestmark = pytest.mark.skipif(
+    mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here"
+)
 KEYS = """\
 run-key: key
 fleet-key: key
@@ -96,14 +100,21 @@ def planted(namespace: Namespace) -> dict[str, str]:
 
 def texts_of_objects(space: Namespace) -> Iterator[tuple[str, str]]:
     """Every object of the namespace but the planted Secrets; Helm's records decoded."""
-    kinds = space.cluster.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    kinds = space.cluster.kubectl(
+        "api-resources", "--namespaced", "--verbs=list", "-o", "name"
+    ).split()
     for kind in kinds:
         for item in space.objects(kind):
             name = f"{kind}/{item['metadata']['name']}"
             if kind != "secrets":
                 yield name, json.dumps(item)
             elif item["type"] == "helm.sh/release.v1":
-                yield name, gzip.decompress(base64.b64decode(base64.b64decode(item["data"]["release"]))).decode()
+                yield (
+                    name,
+                    gzip.decompress(
+                        base64.b64decode(base64.b64decode(item["data"]["release"]))
+                    ).decode(),
+                )
 
 
 def texts_of_logs(space: Namespace) -> Iterator[tuple[str, str]]:
@@ -114,32 +125,57 @@ def texts_of_logs(space: Namespace) -> Iterator[tuple[str, str]]:
 
 
 def files_on_the_nodes(since: float, words: list[str], running: bool) -> Iterator[str]:
-    """Files that were written since then below the nodes' folders, and contain a word: of pods, logs and volumes.
+    """Files that were written since then below the nodes' folders, and contain a word: of pods,
+    logs and volumes.
 
     A Secret's own volume is a tmpfs of the node, which is not among them.
     """
     for node in nodes():
-        command = ["find", str(node.folder), "-xdev", "-type", "f", "-newermt", f"@{since:.0f}", "-print0"]
-        written = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout.split("\0")
+        command = [
+            "find",
+            str(node.folder),
+            "-xdev",
+            "-type",
+            "f",
+            "-newermt",
+            f"@{since:.0f}",
+            "-print0",
+        ]
+        written = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout.split(
+            "\0"
+        )
         ours = [path for path in written if path and not any(part in path for part in RUNTIME)]
-        assert not running or any(path.endswith("own-file") for path in ours), "the program's own file is not found"
+        assert not running or any(path.endswith("own-file") for path in ours), (
+            "the program's own file is not found"
+        )
         for start in range(0, len(ours), 500):
             some = ours[start : start + 500]
             grep = ["grep", "-laF", *[f"-e{word}" for word in words], "--", *some]
-            yield from subprocess.run(grep, capture_output=True, text=True, timeout=120).stdout.splitlines()
+            yield from subprocess.run(
+                grep, capture_output=True, text=True, timeout=120
+            ).stdout.splitlines()
 
 
 def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:
-    """Command lines of the processes, and files in memory but the mounted Secrets, in pods that run."""
+    """Command lines of the processes, and files in memory but the mounted Secrets, in pods that
+    run.
+    """
     for pod in space.objects("pods", "app.kubernetes.io/instance"):
         name, spec = pod["metadata"]["name"], pod["spec"]
         mounted = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
         for container in spec["containers"] if pod["status"]["phase"] == "Running" else ():
-            paths = [each["mountPath"] for each in container["volumeMounts"] if each["name"] in mounted]
+            paths = [
+                each["mountPath"] for each in container["volumeMounts"] if each["name"] in mounted
+            ]
             others = " ".join(f"-not -path '{path}/*'" for path in paths)
-            find = f"find /dev/shm /run /tmp -type f {others} 2>/dev/null | xargs -r cat 2>/dev/null"
+            find = (
+                f"find /dev/shm /run /tmp -type f {others} 2>/dev/null | xargs -r cat 2>/dev/null"
+            )
             script = f"{{ cat /proc/[0-9]*/cmdline; {find}; }} | tr -cd '[:print:]\\n'"
-            yield f"inside {name}", space.kubectl("exec", name, "-c", container["name"], "--", "sh", "-c", script)
+            yield (
+                f"inside {name}",
+                space.kubectl("exec", name, "-c", container["name"], "--", "sh", "-c", script),
+            )
 
 
 def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[str]:
@@ -150,17 +186,28 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     for place, text in texts:
         seen += 1
         places += [f"{place}: {planted[value]}" for value in set(pattern.findall(text))]
-        places += [f"{place}: {planted[encoded[code]]} (base64)" for code in set(also.findall(text))]
+        places += [
+            f"{place}: {planted[encoded[code]]} (base64)" for code in set(also.findall(text))
+        ]
     assert seen > 5, "something was searched"
     return places
 
 
 def install_all(space: Namespace) -> None:
-    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"wait.py": WAIT}}
+    program = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "program"},
+        "data": {"wait.py": WAIT},
+    }
     space.kubectl("apply", "-f", "-", input=json.dumps(program))
     space.install("run", "ddp-run", values=RUN)
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
-    space.install("accept", "gpu-accept", values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}))
+    space.install(
+        "accept",
+        "gpu-accept",
+        values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}),
+    )
     launch(space, GROUP, "--set", "authentication.secretName=group-key,secretName=grp-secrets")
 
 
@@ -169,10 +216,16 @@ def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str
     install_all(namespace)
     for host in ("a-0", "a-1"):
         wait_for_output(namespace, host, "runs")
-    logs = lambda: [namespace.logs(pod["metadata"]["name"], "trainer") for pod in node_pods(namespace)]  # noqa: E731
+
+    def logs() -> list[str]:
+        pods = node_pods(namespace)
+        return [namespace.logs(pod["metadata"]["name"], "trainer") for pod in pods]
+
     wait_until(lambda: sum("runs" in text for text in logs()) == 2, "the program runs", 120)
     wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
-    pages = [(path, served(namespace, path, "accept")) for path in ("/", "/report.json", "/metrics")]
+    pages = [
+        (path, served(namespace, path, "accept")) for path in ("/", "/report.json", "/metrics")
+    ]
     assert found_in(planted, in_the_pods(namespace)) == []
     assert list(files_on_the_nodes(since, list(planted), running=True)) == []
     for pod in namespace.objects("pods", "app.kubernetes.io/instance"):

@@ -1,4 +1,6 @@
-"""What a namespace and a user demand of pods: a quota, an account, Secrets, a runtime class, and sidecars."""
+"""What a namespace and a user demand of pods: a quota, an account, Secrets, a runtime class, and
+sidecars.
+"""
 
 from __future__ import annotations
 
@@ -87,12 +89,20 @@ podTemplate:
 def limited(namespace: Namespace) -> Namespace:
     namespace.kubectl("apply", "-f", "-", input=QUOTA)
     # Until the quota controller has counted once, the quota admits nothing.
-    wait_until(lambda: namespace.objects("resourcequotas")[0].get("status", {}).get("used"), "the quota counts", 60)
+    wait_until(
+        lambda: namespace.objects("resourcequotas")[0].get("status", {}).get("used"),
+        "the quota counts",
+        60,
+    )
     return namespace
 
 
 def sets(**values: object) -> list[str]:
-    return [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    return [
+        word
+        for name, value in values.items()
+        for word in ("--set-json", f"{name}={json.dumps(value)}")
+    ]
 
 
 def assert_guaranteed(pods: list[dict]) -> None:
@@ -125,11 +135,17 @@ def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -
     assert_guaranteed(limited.objects("pods"))
 
 
-def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(namespace: Namespace) -> None:
+def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(
+    namespace: Namespace,
+) -> None:
     """A sidecar that never ends by itself does not keep the run from ending."""
     program = "".join(f"    {line}\n" for line in PROGRAM.strip().splitlines())
     namespace.kubectl("apply", "-f", "-", input=OBJECTS + program)
-    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": namespace.name}}
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": namespace.name},
+    }
     namespace.kubectl("apply", "-f", "-", input=json.dumps(runtime | {"handler": "runc"}))
     values = VALUES.replace("RUNTIME", namespace.name).replace("IMAGE", namespace.cluster.image)
     try:

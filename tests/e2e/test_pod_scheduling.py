@@ -1,4 +1,6 @@
-"""Values that decide where pods run, for how long, and what becomes of them: priority, place, deadline, TTL, memory."""
+"""Values that decide where pods run, for how long, and what becomes of them: priority, place,
+deadline, TTL, memory.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later
     one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
     start(namespace, *one, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
     wait_until_training(namespace)
-    namespace.install("strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}")
+    namespace.install(
+        "strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}"
+    )
     wait_until(lambda: complete(namespace, "strong"), "the stronger run has ended", 180)
     assert "Preempted" in {event["reason"] for event in namespace.objects("events")}
     wait_until(lambda: complete(namespace, "run"), "the other run has ended", 240)
@@ -40,11 +44,18 @@ def nodes_of(space: Namespace) -> list[str]:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace: Namespace, packed: bool) -> None:
+def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(
+    namespace: Namespace, packed: bool
+) -> None:
     """Each node is a rack. Without a topology the pods prefer nodes of their own."""
     label = f"rack-{namespace.name}"
     with racks(namespace.cluster, label):
-        namespace.install("run", "ddp-run", *ONE_THREAD, *(sets(placement={"topologyKey": label}) if packed else []))
+        namespace.install(
+            "run",
+            "ddp-run",
+            *ONE_THREAD,
+            *(sets(placement={"topologyKey": label}) if packed else []),
+        )
         found = wait_until(lambda: nodes_of(namespace), "both pods have a node", 90)
     assert len(set(found)) == (1 if packed else 2)
 
@@ -55,8 +66,16 @@ RUN = (*ONE_THREAD, "--set", "nodes=1")
 
 def failures(space: Namespace) -> set[str]:
     """Reasons for which the Jobs have failed."""
-    conditions = [each for job in space.objects("jobs") for each in job.get("status", {}).get("conditions", [])]
-    return {each["reason"] for each in conditions if each["type"] == "Failed" and each["status"] == "True"}
+    conditions = [
+        each
+        for job in space.objects("jobs")
+        for each in job.get("status", {}).get("conditions", [])
+    ]
+    return {
+        each["reason"]
+        for each in conditions
+        if each["type"] == "Failed" and each["status"] == "True"
+    }
 
 
 def of_run(space: Namespace) -> list[dict]:
@@ -67,8 +86,13 @@ def of_run(space: Namespace) -> list[dict]:
 
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
 def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) -> None:
-    """A run and an acceptance that wait for a node that does not exist, and a group whose program does not end."""
-    deadline, many = ("--set", "activeDeadlineSeconds=15"), len(namespace.cluster.schedulable_nodes()) + 1
+    """A run and an acceptance that wait for a node that does not exist, and a group whose program
+    does not end.
+    """
+    deadline, many = (
+        ("--set", "activeDeadlineSeconds=15"),
+        len(namespace.cluster.schedulable_nodes()) + 1,
+    )
     nowhere = ("--set", f"nodes={many},placement.onePodPerNode=required")
     settings = {
         "ddp-run": (*ONE_THREAD, *nowhere),
@@ -79,7 +103,11 @@ def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) ->
     namespace.install("run", chart, *settings[chart], *deadline, values=values)
     assert wait_until(lambda: failures(namespace), "the Job has failed", 90) == {"DeadlineExceeded"}
     ended = ("Succeeded", "Failed")
-    wait_until(lambda: all(pod["status"]["phase"] in ended for pod in of_run(namespace)), "no pod is left", 90)
+    wait_until(
+        lambda: all(pod["status"]["phase"] in ended for pod in of_run(namespace)),
+        "no pod is left",
+        90,
+    )
 
 
 FINISHING = {
@@ -87,7 +115,12 @@ FINISHING = {
     "JobSet of ddp-run": ("ddp-run", (*RUN, "--set", "workload=jobset"), None, "jobset"),
     "Job of gpu-accept": ("gpu-accept", (*ACCEPTANCE, "--set", "nodes=1"), None, "jobs"),
     "JobSet of job-group": ("job-group", (), group(t={"run": "true"}), "jobset"),
-    "Jobs of job-group": ("job-group", ("--set", "workload=jobs"), group(t={"run": "true"}), "jobs"),
+    "Jobs of job-group": (
+        "job-group",
+        ("--set", "workload=jobs"),
+        group(t={"run": "true"}),
+        "jobs",
+    ),
 }
 
 
@@ -96,4 +129,8 @@ def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case:
     chart, settings, values, kind = FINISHING[case]
     namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
     assert namespace.objects(kind), "it exists until it has finished"
-    wait_until(lambda: not namespace.objects(kind) and not of_run(namespace), "it is deleted with its pods", 180)
+    wait_until(
+        lambda: not namespace.objects(kind) and not of_run(namespace),
+        "it is deleted with its pods",
+        180,
+    )

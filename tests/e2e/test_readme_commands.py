@@ -1,4 +1,6 @@
-"""README.md: every command for a cluster, in order, on two nodes without GPUs and with the images of the test."""
+"""README.md: every command for a cluster, in order, on two nodes without GPUs and with the images
+of the test.
+"""
 
 from __future__ import annotations
 

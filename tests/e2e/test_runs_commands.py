@@ -1,4 +1,6 @@
-"""kubectl runs: the real kubectl against a server that speaks the Kubernetes API, with objects in every state."""
+"""kubectl runs: the real kubectl against a server that speaks the Kubernetes API, with objects in
+every state.
+"""
 
 import contextlib
 import json
@@ -48,7 +50,10 @@ def test_status_lists_ranks_with_node_and_phase(serve, workload):
 
 
 def test_all_runs_are_listed_with_state_ranks_and_gpus(serve):
-    found, other = cluster(workload="jobset"), cluster("ddp-run", workload="statefulset", gpusPerNode=8)
+    found, other = (
+        cluster(workload="jobset"),
+        cluster("ddp-run", workload="statefulset", gpusPerNode=8),
+    )
     found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
     for each in [*other.objects["statefulsets"], *other.pods.values()]:
         each["metadata"]["labels"]["app.kubernetes.io/instance"] = "train"
@@ -63,7 +68,10 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(serve):
     }
     assert runs("-n", "ns").stdout == runs("list").stdout
     assert runs("-n", "other").stdout == "no runs\n"
-    assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
+    assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == [
+        "train",
+        "rl",
+    ]
 
 
 def test_why_names_the_first_failure_with_its_last_lines(serve):
@@ -84,7 +92,10 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_shown(serve):
     server.forbidden, server.absent = {"events", "statefulsets"}, {"jobsets", "workloads"}
     result = runs("status", "rl")
     assert result.exit_code == 0 and "Insufficient cpu" in result.stdout
-    assert "events" in result.stdout.splitlines()[-1] and "statefulsets" in result.stdout.splitlines()[-1]
+    assert (
+        "events" in result.stdout.splitlines()[-1]
+        and "statefulsets" in result.stdout.splitlines()[-1]
+    )
 
 
 def test_logs_are_printed_rank_by_rank_and_filtered(serve):
@@ -121,7 +132,10 @@ def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(serve
         if sum(looks) == 4 and looks[-1]:
             old = found.copy().pods["buffer-0"]
             found.objects["pods"].append(old)
-            found.pods["buffer-0"]["metadata"] |= {"name": "second-x7k2p", "creationTimestamp": "2026-11-01T11:00:00Z"}
+            found.pods["buffer-0"]["metadata"] |= {
+                "name": "second-x7k2p",
+                "creationTimestamp": "2026-11-01T11:00:00Z",
+            }
             server.logs["second-x7k2p", "task"] = "2026-11-01T11:00:00Z two\n"
             found.running("buffer-0")
         if sum(looks) == 6 and looks[-1]:
@@ -144,7 +158,11 @@ def test_logs_of_a_run_that_has_not_started_say_so(serve):
 
 
 def test_a_thousand_ranks_are_folded_in_one_table(serve):
-    found = cluster(workload="jobs", tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}}, primaryTasks=[])
+    found = cluster(
+        workload="jobs",
+        tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}},
+        primaryTasks=[],
+    )
     found.grow("a", 990)
     found.unscheduled("a-500", "Unschedulable", "Insufficient nvidia.com/gpu")
     server = serve(found)
@@ -152,13 +170,18 @@ def test_a_thousand_ranks_are_folded_in_one_table(serve):
     result = runs("status", "rl")
     cpu = time.process_time() - start
     assert result.exit_code == 0, result.output
-    assert len(result.stdout.splitlines()) <= 6 and "999 waiting, 1 pending" not in result.stdout.splitlines()[2:]
+    assert (
+        len(result.stdout.splitlines()) <= 6
+        and "999 waiting, 1 pending" not in result.stdout.splitlines()[2:]
+    )
     assert "1000 ranks" in result.stdout and "Insufficient nvidia.com/gpu" in result.stdout
     assert len([path for _, path, _ in server.requests if path.endswith("/pods")]) == 2  # pages
     assert cpu < 20, cpu  # the server's time is in it, too
 
 
-@pytest.mark.parametrize("arguments", [["status", "other"], ["why", "rl", "--context", "none"], ["logs", "other"]])
+@pytest.mark.parametrize(
+    "arguments", [["status", "other"], ["why", "rl", "--context", "none"], ["logs", "other"]]
+)
 def test_nothing_to_read_exits_with_2(serve, arguments):
     serve(cluster(workload="jobs"))
     result = runs(*arguments)

@@ -1,16 +1,19 @@
-"""The preset for a language model on pods, with a model and data on a volume; a deleted pod costs time only."""
+"""The preset for a language model on pods, with a model and data on a volume; a deleted pod costs
+time only.
+"""
 
 from __future__ import annotations
 
 import json
 
-from test_group_resources import shared_volume  # noqa: F401 (a fixture)
+from test_group_resources import shared_volume as shared_volume  # a fixture
 
 from tests.helpers.ddp_pods import ONE_THREAD, completes_without, logs_by_node
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, start_pod, wait_until
 
-# A tokenizer and a model of 100,000 parameters in the layout of Hugging Face, and conversations that repeat.
+# A tokenizer and a model of 100,000 parameters in the layout of Hugging Face, and conversations
+# that repeat.
 MAKE = """
 import json, pathlib
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -42,7 +45,9 @@ def make_model_and_data(space: Namespace, node: str) -> None:
     space.kubectl("wait", "pod/make", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
 
 
-def test_a_model_is_tuned_on_two_nodes_and_resumes(namespace: Namespace, shared_volume: str) -> None:  # noqa: F811
+def test_a_model_is_tuned_on_two_nodes_and_resumes(
+    namespace: Namespace, shared_volume: str
+) -> None:
     make_model_and_data(namespace, shared_volume)
     mounts = [
         {"name": "shared", "mountPath": path, "subPath": name}
@@ -50,9 +55,18 @@ def test_a_model_is_tuned_on_two_nodes_and_resumes(namespace: Namespace, shared_
     ]
     own = {"spec": {"volumes": [CLAIM], "containers": [{"volumeMounts": mounts}]}}
     node = "nodeSelector.kubernetes\\.io/hostname"
-    settings = ["--set", f"program.preset=train-framework,placement.onePodPerNode=any,{node}={shared_volume}"]
-    namespace.install("run", "ddp-run", *ONE_THREAD, *settings, "--set-json", f"podTemplate={json.dumps(own)}")
-    wait_until(lambda: "[STEP] node=0 rank=0 " in logs_by_node(namespace).get(0, ""), "it trains", 240)
+    settings = [
+        "--set",
+        f"program.preset=train-framework,placement.onePodPerNode=any,{node}={shared_volume}",
+    ]
+    namespace.install(
+        "run", "ddp-run", *ONE_THREAD, *settings, "--set-json", f"podTemplate={json.dumps(own)}"
+    )
+    wait_until(
+        lambda: "[STEP] node=0 rank=0 " in logs_by_node(namespace).get(0, ""), "it trains", 240
+    )
     log = completes_without(namespace, 1)[0]
-    assert "world=2 " in log and "[DONE] node=0 rank=0 status=finished " in log and "val_loss=" in log
+    assert (
+        "world=2 " in log and "[DONE] node=0 rank=0 status=finished " in log and "val_loss=" in log
+    )
     uninstall(namespace, "run")

@@ -1,4 +1,6 @@
-"""An upgrade never ends a run because the chart is another one, and two runs of a release never have pods at once."""
+"""An upgrade never ends a run because the chart is another one, and two runs of a release never
+have pods at once.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,16 @@ def upgrade(namespace: Namespace, chart: Path, *options: str) -> subprocess.Comp
 
 
 def pods(namespace: Namespace) -> list[tuple[str, bool]]:
-    """Label of the run, and whether the pod is on a node and has not ended, of every pod that is there."""
+    """Label of the run, and whether the pod is on a node and has not ended, of every pod that is
+    there.
+    """
     found = namespace.pods("r")
     ended = ("Succeeded", "Failed")
     return [
-        (pod["metadata"]["labels"]["ddp-run/id"], "nodeName" in pod["spec"] and pod["status"]["phase"] not in ended)
+        (
+            pod["metadata"]["labels"]["ddp-run/id"],
+            "nodeName" in pod["spec"] and pod["status"]["phase"] not in ended,
+        )
         for pod in found
     ]
 
@@ -36,18 +43,27 @@ def next_chart(folder: Path, patch: int = 0, changes_pods: bool = True) -> Path:
     (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": f"9.9.{patch}"}))
     if changes_pods:
         common = chart / "templates/_common.tpl"
-        common.write_text(common.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
+        common.write_text(
+            common.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true")
+        )
     return chart
 
 
-def test_a_run_goes_on_when_another_chart_would_change_its_pods(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_run_goes_on_when_another_chart_would_change_its_pods(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     namespace.install("r", "ddp-run", *HELD)
     (before,) = namespace.objects("jobs")
     refused = upgrade(namespace, next_chart(tmp_path), "--set", "maxRestarts=1")
-    assert refused.returncode and len(refused.stderr) < 500 and "runId" in refused.stderr, refused.stderr
+    assert refused.returncode and len(refused.stderr) < 500 and "runId" in refused.stderr, (
+        refused.stderr
+    )
     (after,) = namespace.objects("jobs")
     assert after["metadata"]["uid"] == before["metadata"]["uid"] and after["spec"] == before["spec"]
-    assert upgrade(namespace, next_chart(tmp_path / "again"), "--set-string", "runId=2").returncode == 0
+    assert (
+        upgrade(namespace, next_chart(tmp_path / "again"), "--set-string", "runId=2").returncode
+        == 0
+    )
 
 
 def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Path) -> None:
@@ -70,7 +86,10 @@ def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespac
     ((old, _),) = pods(namespace)
     assert upgrade(namespace, REPO / "charts/ddp-run", "--set", "maxRestarts=1").returncode == 0
     seen = []
-    wait_until(lambda: seen.append(pods(namespace)) or (seen[-1] and old not in dict(seen[-1])), "the end of the old")
+    wait_until(
+        lambda: seen.append(pods(namespace)) or (seen[-1] and old not in dict(seen[-1])),
+        "the end of the old",
+    )
     for state in seen:
         assert len({label for label, placed in state if placed}) < 2, json.dumps(seen)
     run("helm", "uninstall", "r", "--namespace", namespace.name)

@@ -1,4 +1,5 @@
-"""Random values that a chart accepts: the API server, with JobSet's and Kueue's webhooks, accepts the objects.
+"""Random values that a chart accepts: the API server, with JobSet's and Kueue's webhooks, accepts
+the objects.
 
 VALUES_SETS sets per chart (`make values-server`: 3,334); VALUES_SEED chooses others.
 """
@@ -21,9 +22,9 @@ from tests.helpers.values_fuzz import Values
 SETS = int(os.environ.get("VALUES_SETS", "15"))
 SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
-# Rules between amounts, between mounts, and between the handlers of a probe that is merged with the chart's, of which
-# the server's words are as clear as a chart's would be: they name the field and what is wrong. The check Job meets them
-# before anything else exists.
+# Rules between amounts, between mounts, and between the handlers of a probe that is merged with the
+# chart's, of which the server's words are as clear as a chart's would be: they name the field and
+# what is wrong. The check Job meets them before anything else exists.
 AMOUNTS = re.compile(
     r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit"
     r"|must be an integer|Limit must be set for non overcommitable resources"
@@ -36,11 +37,24 @@ HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints
 
 
 def refused(space: Namespace, texts: list[str]) -> str:
-    """What the server says against these objects. A dry run stores nothing, so objects of one name do not meet."""
+    """What the server says against these objects. A dry run stores nothing, so objects of one name
+    do not meet.
+    """
     said = ""
     for way in (["create"], ["apply", "--server-side", "--force-conflicts"]):
-        command = ["kubectl", "--namespace", space.name, *way, "--dry-run=server", "--output=name", "-f", "-"]
-        done = subprocess.run(command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600)
+        command = [
+            "kubectl",
+            "--namespace",
+            space.name,
+            *way,
+            "--dry-run=server",
+            "--output=name",
+            "-f",
+            "-",
+        ]
+        done = subprocess.run(
+            command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600
+        )
         said += done.stderr if done.returncode else ""
     return said
 
@@ -49,7 +63,9 @@ def left_of(message: str) -> list[str]:
     """The complaints of a refusal that are not about amounts."""
     lines = "\n".join(line for line in message.splitlines() if not line.startswith("Warning: "))
     return [
-        part for part in COMPLAINT.split(lines) if part.strip() and not HEAD.search(part) and not AMOUNTS.search(part)
+        part
+        for part in COMPLAINT.split(lines)
+        if part.strip() and not HEAD.search(part) and not AMOUNTS.search(part)
     ]
 
 
@@ -66,6 +82,10 @@ def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: st
         some = rendered[start : start + AT_ONCE]
         if refused(namespace, [text for _, text in some]):
             each = [(values, refused(namespace, [text])) for values, text in some]
-            wrong += [f"{json.dumps(values)}\n{left}" for values, message in each if (left := left_of(message))]
+            wrong += [
+                f"{json.dumps(values)}\n{left}"
+                for values, message in each
+                if (left := left_of(message))
+            ]
     print(f"{chart}: {len(rendered)} of {SETS} sets rendered, {len(wrong)} refused by the server")
     assert not wrong, "\n".join(wrong)

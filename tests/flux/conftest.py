@@ -14,7 +14,12 @@ from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runte
 from tests.helpers.git_runs import GitRuns, repositories
 from tests.helpers.kube import Cluster, given_cluster, wait_until
 
-KINDS = ("kustomizations", "helmreleases", "helmcharts", "gitrepositories")  # in the order of their removal
+KINDS = (
+    "kustomizations",
+    "helmreleases",
+    "helmcharts",
+    "gitrepositories",
+)  # in the order of their removal
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +36,18 @@ def controllers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 class Team(GitRuns):
     def apply(self) -> None:
         """Apply gitops/flux/runs.yaml with what its reader sets, in the namespace of this test."""
-        text = self.manifest(flux.SETTINGS / "runs.yaml").replace("amespace: runs", f"amespace: {self.space.name}")
+        text = self.manifest(flux.SETTINGS / "runs.yaml").replace(
+            "amespace: runs", f"amespace: {self.space.name}"
+        )
         _, _, rest = text.partition("---\n")  # the namespace is there
         self.space.kubectl("apply", "-f", "-", input=rest)
 
     def file(self, chart: str, name: str, values: str) -> dict[str, str]:
         """A file of the folder runs/, made as docs/gitops.md shows."""
         text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
-        return {f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())}
+        return {
+            f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())
+        }
 
     def status(self, kind: str, name: str) -> dict:
         found = self.space.kubectl("get", kind, name, "--ignore-not-found", "--output=json")
@@ -47,7 +56,9 @@ class Team(GitRuns):
     def reconcile(self, kind: str, name: str) -> dict:
         """The status after a reconciliation that was asked for."""
         stamp = str(time.time_ns())
-        self.space.kubectl("annotate", kind, name, f"reconcile.fluxcd.io/requestedAt={stamp}", "--overwrite")
+        self.space.kubectl(
+            "annotate", kind, name, f"reconcile.fluxcd.io/requestedAt={stamp}", "--overwrite"
+        )
 
         def handled() -> dict | None:
             status = self.status(kind, name)
@@ -60,7 +71,9 @@ class Team(GitRuns):
         source = self.reconcile("gitrepository", "runs")
         revision = source["artifact"]["revision"]
         wait_until(
-            lambda: self.reconcile("kustomization", "runs").get("lastAttemptedRevision") == revision,
+            lambda: (
+                self.reconcile("kustomization", "runs").get("lastAttemptedRevision") == revision
+            ),
             f"Flux has applied {revision}",
         )
 
@@ -70,7 +83,11 @@ class Team(GitRuns):
         def found() -> str | None:
             release = json.loads(self.space.kubectl("get", "helmrelease", name, "--output=json"))
             seen[:] = release.get("status", {}).get("conditions", [])
-            newest = [each for each in seen if each.get("observedGeneration") == release["metadata"]["generation"]]
+            newest = [
+                each
+                for each in seen
+                if each.get("observedGeneration") == release["metadata"]["generation"]
+            ]
             each = [one for one in newest if (one["type"], one["status"]) == ("Ready", wanted)]
             return each[0]["message"] if each else None
 

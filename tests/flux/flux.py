@@ -27,13 +27,22 @@ def running(folder: Path) -> Iterator[None]:
     (folder / "tmp").mkdir(parents=True)
     artifacts = f"127.0.0.1:{free_port()}"
     common = ("--metrics-addr", "127.0.0.1:0", "--health-addr", "127.0.0.1:0")
-    storage = ("--storage-path", str(folder), "--storage-addr", artifacts, "--storage-adv-addr", artifacts)
+    storage = (
+        "--storage-path",
+        str(folder),
+        "--storage-addr",
+        artifacts,
+        "--storage-adv-addr",
+        artifacts,
+    )
     programs = Programs(folder)
     with definitions(sorted((tools / "crds").glob("*/*.yaml")), "Flux"):
         try:
             for name, words in {"source": storage, "kustomize": (), "helm": ()}.items():
                 controller = f"{name}-controller"
-                programs.launch(controller, tools / controller, *common, *words, environment=environment)
+                programs.launch(
+                    controller, tools / controller, *common, *words, environment=environment
+                )
             yield
             programs.all_run()
         finally:

@@ -14,8 +14,12 @@ def ends(team: Team, condition: str) -> dict[str, str]:
 
     def ended() -> bool:
         found = team.space.objects("jobsets")
-        conditions = [each for item in found for each in item.get("status", {}).get("conditions", [])]
-        return len(found) == 1 and any((each["type"], each["status"]) == (condition, "True") for each in conditions)
+        conditions = [
+            each for item in found for each in item.get("status", {}).get("conditions", [])
+        ]
+        return len(found) == 1 and any(
+            (each["type"], each["status"]) == (condition, "True") for each in conditions
+        )
 
     wait_until(ended, f"the group has {condition}")
     return jobsets(team)
@@ -67,7 +71,11 @@ def test_a_file_that_is_no_yaml_is_named_and_leaves_the_runs_alone(team: Team, t
     def named() -> bool:
         status = team.reconcile("kustomization", "runs")
         ready = next(each for each in status["conditions"] if each["type"] == "Ready")
-        return status["lastAttemptedRevision"] == source and ready["status"] == "False" and "broken" in ready["message"]
+        return (
+            status["lastAttemptedRevision"] == source
+            and ready["status"] == "False"
+            and "broken" in ready["message"]
+        )
 
     wait_until(named, "the Kustomization names the file")
     assert jobsets(team) == first
@@ -88,7 +96,12 @@ def test_a_torchrun_job_runs_once(team: Team) -> None:
 
 def test_the_verdict_of_the_fleet_is_the_condition(team: Team) -> None:
     nodes = len(team.space.cluster.schedulable_nodes())
-    fleet = {"device": "cpu", "nodes": nodes, "level": "quick", "checks": ["environment", "compute"]}
+    fleet = {
+        "device": "cpu",
+        "nodes": nodes,
+        "level": "quick",
+        "checks": ["environment", "compute"],
+    }
     team.runs.commit(team.file("gpu-accept", "accept", yaml.safe_dump(fleet)))
     team.apply()
     wait_until(lambda: team.status("helmrelease", "accept"), "Flux has made the HelmRelease")

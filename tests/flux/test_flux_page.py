@@ -30,10 +30,21 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         second = jobsets()
         assert "workload" in reader.follow(found[5])
         reader.follow(found[6])
-        kubectl("--namespace", NAMESPACE, "wait", "helmrelease", "first", "--for=condition=Ready", "--timeout=180s")
+        kubectl(
+            "--namespace",
+            NAMESPACE,
+            "wait",
+            "helmrelease",
+            "first",
+            "--for=condition=Ready",
+            "--timeout=180s",
+        )
         assert jobsets() == second
         reader.follow(found[7])
-        wait_until(lambda: not kubectl("--namespace", NAMESPACE, "get", "helmreleases", "-o", "name"), "it is gone")
+        wait_until(
+            lambda: not kubectl("--namespace", NAMESPACE, "get", "helmreleases", "-o", "name"),
+            "it is gone",
+        )
         left = kubectl("--namespace", NAMESPACE, "get", LEFT, "-o", "name").split()
         assert set(left) <= {"configmap/kube-root-ca.crt"}
     finally:

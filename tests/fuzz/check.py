@@ -16,12 +16,16 @@ from jobgen.api import Options, to_values
 
 REPO = Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # CPU time limit: 1 s on an idle machine; quadratic time would take minutes
-VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
+VALUES = jsonschema.Draft7Validator(
+    json.loads((REPO / "charts/job-group/values.schema.json").read_text())
+)
 
 
 @functools.cache
 def options() -> Options:
-    """With the folder of the files that generated groups mention; libFuzzer ends without a clean-up."""
+    """With the folder of the files that generated groups mention; libFuzzer ends without a
+    clean-up.
+    """
     made = Path(tempfile.gettempdir()) / f"gpu-charts-fuzz-{os.getuid()}"
     (made / "code" / "lib").mkdir(parents=True, exist_ok=True)
     files = {"code/train.py": b"print(1)\n", "code/lib/x.bin": b"\xff\x00", "app.conf": b"a = 1\n"}
@@ -39,7 +43,9 @@ def jobgen(source: bytes) -> None:
     assert spent < SECONDS, f"took {spent:.1f} s"
 
     again = to_values(source, options())
-    assert (again.text, again.diagnostics) == (result.text, result.diagnostics), "a second run differs"
+    assert (again.text, again.diagnostics) == (result.text, result.diagnostics), (
+        "a second run differs"
+    )
 
     errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]
     assert bool(errors) == (result.text is None), "refused without an error, or accepted with one"
@@ -51,5 +57,7 @@ def jobgen(source: bytes) -> None:
         diagnostic.message.encode()
     if result.text is not None:
         result.text.encode()
-        for flaw in VALUES.iter_errors(yaml.load(result.text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
+        for flaw in VALUES.iter_errors(
+            yaml.load(result.text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        ):
             raise AssertionError(f"the chart refuses the values: {flaw.json_path}: {flaw.message}")

@@ -20,7 +20,9 @@ MEMORY = 500 << 20  # of jobgen, on top of what this process has already
 
 
 def mutate_group(data: bytes, limit: int, seed: int) -> bytes:
-    """Mutate the bytes, or replace them by a generated group: mutated bytes rarely get past the parser."""
+    """Mutate the bytes, or replace them by a generated group: mutated bytes rarely get past the
+    parser.
+    """
     if random.Random(seed).random() < 0.03:
         return groups.make(str(seed)).encode("utf-8", "surrogatepass")[:limit]
     return atheris.Mutate(data, limit)

@@ -1,4 +1,6 @@
-"""Run jobgen on every file of a folder within 500 MB of address space: python -m tests.fuzz.replay FOLDER"""
+"""Run jobgen on every file of a folder within 500 MB of address space: python -m tests.fuzz.replay
+FOLDER
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def _decoded(codec: Codec, line: bytes) -> object | None:
 
 
 def reports(data: bytes) -> None:
-    """A source is a report or a problem, never an exception; whatever is taken can be merged and written."""
+    """A source is a report or a problem, never an exception; whatever is taken can be merged and
+    written.
+    """
     sources = from_text("input", data)
     assert sources and all(bool(source.error) != (source.report is not None) for source in sources)
     fleet = merge([Source("healthy", error="away"), *sources], Expected(count=2))

@@ -1,6 +1,8 @@
-"""Any bytes get one result, in bounded time and memory: from jobgen, and from what the worker reads of other pods.
+"""Any bytes get one result, in bounded time and memory: from jobgen, and from what the worker reads
+of other pods.
 
-FUZZ_SECONDS (default: 20) sets how long the coverage-guided fuzzer runs on jobgen, and then on the worker.
+FUZZ_SECONDS (default: 20) sets how long the coverage-guided fuzzer runs on jobgen, and then on the
+worker.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def run(*command: object, seconds: int = 0) -> str:
 
 
 def corpus(target: str, folder: Path) -> Path:
-    """Inputs that reach most of a target, one file each. In the worker's, a letter is the byte of its number."""
+    """Inputs that reach most of a target, one file each. In the worker's, a letter is the byte of
+    its number.
+    """
     if target == "jobgen":
         texts = [file.read_text() for file in SEEDS.glob("*.yaml")]
         texts += [each.source for each in CODES.values()] + [each.text for each in TABLE]
@@ -63,7 +67,9 @@ def test_replayed_corpus_holds_every_invariant(tmp_path):
 
 @pytest.mark.parametrize("target", ["jobgen", *WORKER])
 def test_coverage_guided_fuzzing_finds_no_failure(target, tmp_path):
-    """It goes on from what earlier runs found, which the cache keeps, as it keeps an input that fails."""
+    """It goes on from what earlier runs found, which the cache keeps, as it keeps an input that
+    fails.
+    """
     grown, found = CACHE / "fuzz" / target, CACHE / "fuzz/found"
     for folder in (grown, found):
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,12 +87,15 @@ GROUP = b"name: a\nexecution: parallel\n---\nname: a\n"
 
 def numbered(line: bytes, count: int) -> bytes:
     """Repeat the line; <n> becomes the line's number, <m> the number before it."""
-    return b"".join(line.replace(b"<n>", b"%d" % n).replace(b"<m>", b"%d" % (n - 1)) for n in range(1, count))
+    return b"".join(
+        line.replace(b"<n>", b"%d" % n).replace(b"<m>", b"%d" % (n - 1)) for n in range(1, count)
+    )
 
 
 HOSTILE = {
     "anchors that explode": b"a0: &a0 [x, x]\n" + numbered(b"a<n>: &a<n> [*a<m>, *a<m>]\n", 60),
-    "merges that explode": b"a0: &a0 {k: v}\n" + numbered(b"a<n>: &a<n> {<<: [*a<m>, *a<m>], k<n>: v}\n", 60),
+    "merges that explode": b"a0: &a0 {k: v}\n"
+    + numbered(b"a<n>: &a<n> {<<: [*a<m>, *a<m>], k<n>: v}\n", 60),
     "an anchor in itself": b"&a [*a, *a]\n",
     "deep lists": b"[" * 100_000,
     "deep maps": b"{a: " * 100_000,
@@ -109,14 +118,28 @@ HOSTILE = {
     "a long sexagesimal fraction": GROUP + b"envs: {A: 1" + b":59" * 100_000 + b".5}\n",
     "a long fraction": GROUP + b"envs: {A: 1." + b"1" * MIB + b"e+999999999}\n",
     "a long accelerator": GROUP + b"resources: {accelerators: '" + b"a" * MIB + b":'}\n",
-    "a long duration": b"name: a\nexecution: parallel\ntermination_delay: '" + b"1" * MIB + b"x'\n---\nname: a\n",
+    "a long duration": b"name: a\nexecution: parallel\ntermination_delay: '"
+    + b"1" * MIB
+    + b"x'\n---\nname: a\n",
     "a long image": GROUP + b"resources: {image_id: '" + b"docker:" * 100_000 + b" '}\n",
     "a long label": GROUP + b"resources: {labels: {'" + b"a." * MIB + b"/': x}}\n",
-    "a long amount": GROUP + b"resources: {memory: '" + b"1" * MIB + b"x', cpus: '" + b"0" * MIB + b"'}\n",
+    "a long amount": GROUP
+    + b"resources: {memory: '"
+    + b"1" * MIB
+    + b"x', cpus: '"
+    + b"0" * MIB
+    + b"'}\n",
     "a long infra": GROUP + b"resources: {infra: '" + b" " * MIB + b"k8s/" + b"/" * MIB + b"'}\n",
     "a long address": GROUP + b"workdir: {url: 'https://" + b"a:" * MIB + b"'}\n",
-    "many variables in a path": GROUP + b"envs: {A: '$A$A'}\nfile_mounts: {'/" + b"$A" * 100_000 + b"': x}\n",
-    "a text again and again": GROUP + b"envs:\n  A: &a " + b"x" * MIB + b"\n" + numbered(b"  B<n>: *a\n", 5000),
+    "many variables in a path": GROUP
+    + b"envs: {A: '$A$A'}\nfile_mounts: {'/"
+    + b"$A" * 100_000
+    + b"': x}\n",
+    "a text again and again": GROUP
+    + b"envs:\n  A: &a "
+    + b"x" * MIB
+    + b"\n"
+    + numbered(b"  B<n>: *a\n", 5000),
     "many unknown tasks": b"name: a\nexecution: parallel\nprimary_tasks: ["
     + b"x, " * 50_000
     + b"]\n"
@@ -134,7 +157,11 @@ def test_hostile_input_is_answered_in_bounded_time_and_memory(name, tmp_path):
 
 
 TOKENS = b"\t|\n|: |- |{|]|&a |*a|!!|\xef\xbb\xbf|\xff|'|\"|<<: |$|..|/|#|\0|\r|---\n".split(b"|")
-EDITS = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5), st.sampled_from(TOKENS) | st.binary(max_size=3)))
+EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 5000), st.integers(0, 5), st.sampled_from(TOKENS) | st.binary(max_size=3)
+    )
+)
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True)

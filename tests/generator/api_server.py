@@ -56,7 +56,12 @@ class ApiServer:
         cluster = {"name": "c", "cluster": {"server": address}}
         user = {"name": "u", "user": {"token": "t0ken"}}
         context = {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}
-        data = {"current-context": "here", "clusters": [cluster], "users": [user], "contexts": [context]}
+        data = {
+            "current-context": "here",
+            "clusters": [cluster],
+            "users": [user],
+            "contexts": [context],
+        }
         self.kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **data}))
 
     def __enter__(self) -> ApiServer:
@@ -68,7 +73,10 @@ class ApiServer:
         self.server.server_close()
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, dict | str]:
-        group, (parent, kind) = path.removeprefix("/apis/").removeprefix("/api/"), path.split("/")[-2:]
+        group, (parent, kind) = (
+            path.removeprefix("/apis/").removeprefix("/api/"),
+            path.split("/")[-2:],
+        )
         if path in ("/api", "/apis") or group in APIS:
             return 200, self._discovery(path, group)
         if kind in self.forbidden:
@@ -79,16 +87,28 @@ class ApiServer:
         if parent == "pods":
             pod = next(each for each in self.objects["pods"] if each["metadata"]["name"] == kind)
             return 200, {"apiVersion": "v1", **pod}
-        version = next((version for version, kinds in APIS.items() if kind in kinds and kind not in self.absent), None)
+        version = next(
+            (
+                version
+                for version, kinds in APIS.items()
+                if kind in kinds and kind not in self.absent
+            ),
+            None,
+        )
         if not version:
             return 404, "404 page not found"
         about = {"apiVersion": version, "kind": APIS[version][kind]}
         objects = self.objects[kind] + (self.objects["children"] if kind == "jobs" else [])
         objects = [] if "/namespaces/" in path and "/namespaces/ns/" not in path else objects
-        items = [{**each, **about} for each in objects if _selected(each, query.get("labelSelector", ""))]
+        items = [
+            {**each, **about} for each in objects if _selected(each, query.get("labelSelector", ""))
+        ]
         start = int(query.get("continue", 0))
         end = start + int(query.get("limit", 10**9))
-        page = {"metadata": {"continue": str(end) if end < len(items) else ""}, "items": items[start:end]}
+        page = {
+            "metadata": {"continue": str(end) if end < len(items) else ""},
+            "items": items[start:end],
+        }
         return 200, {**about, "kind": f"{about['kind']}List", **page}
 
     def _discovery(self, path: str, group: str) -> dict:
@@ -102,11 +122,22 @@ class ApiServer:
                 groups.append({"name": version.partition("/")[0], **about})
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         resources = [
-            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
+            {
+                "name": name,
+                "singularName": "",
+                "namespaced": True,
+                "kind": kind,
+                "verbs": ["get", "list"],
+            }
             for name, kind in APIS[group].items()
             if name not in self.absent
         ]
-        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": resources}
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": group,
+            "resources": resources,
+        }
 
     def _log(self, pod: str, query: dict[str, str]) -> tuple[int, dict | str]:
         if (pod, query["container"]) not in self.logs:

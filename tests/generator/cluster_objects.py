@@ -1,4 +1,6 @@
-"""Objects of a run as a cluster has them: the chart's own output, with the pods and statuses that controllers add."""
+"""Objects of a run as a cluster has them: the chart's own output, with the pods and statuses that
+controllers add.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def rendered(chart: str, values: str) -> str:
 
 def cluster(chart: str = "job-group", **values) -> Cluster:
     base = {"job-group": GROUP, "ddp-run": RUN}.get(chart, {})
-    return Cluster(chart, copy.deepcopy(objects(rendered(chart, yaml.safe_dump({**base, **values})))))
+    return Cluster(
+        chart, copy.deepcopy(objects(rendered(chart, yaml.safe_dump({**base, **values}))))
+    )
 
 
 class Cluster:
@@ -54,9 +58,15 @@ class Cluster:
                 each |= {"status": {}} if kind != "configmaps" else {}
                 self.objects[kind].append(each)
         for jobset in self.objects["jobsets"]:
-            self.objects["children"] += [self._job(jobset, each) for each in jobset["spec"]["replicatedJobs"]]
+            self.objects["children"] += [
+                self._job(jobset, each) for each in jobset["spec"]["replicatedJobs"]
+            ]
         self.pods: dict[str, dict] = {}
-        for owner in [*self.objects["children"], *self.objects["jobs"], *self.objects["statefulsets"]]:
+        for owner in [
+            *self.objects["children"],
+            *self.objects["jobs"],
+            *self.objects["statefulsets"],
+        ]:
             count = owner["spec"].get("completions") or owner["spec"].get("replicas") or 1
             for index in range(count):
                 self._pod(owner, index)
@@ -64,7 +74,11 @@ class Cluster:
 
     @property
     def owner(self) -> dict:
-        return next(self.objects[kind][0] for kind in ("jobsets", "statefulsets", "jobs") if self.objects[kind])
+        return next(
+            self.objects[kind][0]
+            for kind in ("jobsets", "statefulsets", "jobs")
+            if self.objects[kind]
+        )
 
     @property
     def run_id(self) -> str:
@@ -76,7 +90,9 @@ class Cluster:
 
     def job(self, rank: str) -> dict:
         return next(
-            each for each in self.objects["children"] + self.objects["jobs"] if rank in each["metadata"]["name"]
+            each
+            for each in self.objects["children"] + self.objects["jobs"]
+            if rank in each["metadata"]["name"]
         )
 
     def _job(self, jobset: dict, replicated: dict) -> dict:
@@ -101,7 +117,9 @@ class Cluster:
         if "jobset.sigs.k8s.io/jobset-name" in owner["metadata"].get("labels", {}):
             labels["jobset.sigs.k8s.io/restart-attempt"] = "0"
         rank = (
-            f"{labels['job-group/task']}-{labels['job-group/rank']}" if "job-group/task" in labels else f"node-{index}"
+            f"{labels['job-group/task']}-{labels['job-group/rank']}"
+            if "job-group/task" in labels
+            else f"node-{index}"
         )
         found["metadata"] |= {"name": name, "namespace": "ns", "creationTimestamp": NOW}
         self.pods[rank] = {"kind": "Pod", **found}
@@ -112,15 +130,26 @@ class Cluster:
     def scheduled(self, rank: str, **status) -> dict:
         pod = self.pods[rank]
         pod["spec"]["nodeName"] = f"gpu-{sorted(self.pods).index(rank)}"
-        pod["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}], **status}
+        pod["status"] = {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+            **status,
+        }
         return pod
 
     def main(self, rank: str, state: dict, ready: bool = False, phase: str = "Running") -> dict:
         pod = self.scheduled(rank, phase=phase)
-        pod["status"]["conditions"] += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
-        init = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"].get("initContainers", [])]
+        pod["status"]["conditions"] += [
+            {"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")
+        ]
+        init = [
+            {"name": each["name"], "state": {"running": {}}}
+            for each in pod["spec"].get("initContainers", [])
+        ]
         pod["status"]["initContainerStatuses"] = init
-        pod["status"]["containerStatuses"] = [{"name": self.container, "ready": ready, "state": state}]
+        pod["status"]["containerStatuses"] = [
+            {"name": self.container, "ready": ready, "state": state}
+        ]
         return pod
 
     def running(self, rank: str) -> dict:
@@ -129,7 +158,9 @@ class Cluster:
     def waiting(self, rank: str, reason: str, message: str = "") -> dict:
         return self.main(rank, {"waiting": {"reason": reason, "message": message}}, phase="Pending")
 
-    def ended(self, rank: str, code: int, message: str = "", at: str = LATER, reason: str = "") -> dict:
+    def ended(
+        self, rank: str, code: int, message: str = "", at: str = LATER, reason: str = ""
+    ) -> dict:
         ended = {"exitCode": code, "message": message, "finishedAt": at, "startedAt": NOW}
         ended["reason"] = reason or ("Completed" if code == 0 else "Error")
         return self.main(rank, {"terminated": ended}, phase="Failed" if code else "Succeeded")
@@ -138,24 +169,44 @@ class Cluster:
         """A pod of gpu-accept whose tests have ended."""
         owner = self.objects["daemonsets"][0]
         pod = {"kind": "Pod", **copy.deepcopy(owner["spec"]["template"])}
-        pod["metadata"] |= {"name": f"rl-gpu-accept-{node}", "namespace": "ns", "creationTimestamp": NOW}
+        pod["metadata"] |= {
+            "name": f"rl-gpu-accept-{node}",
+            "namespace": "ns",
+            "creationTimestamp": NOW,
+        }
         pod["spec"]["nodeName"] = node
         ended = {"exitCode": code, "message": message, "startedAt": NOW, "finishedAt": LATER}
         statuses = [{"name": "accept", "state": {"terminated": ended}}]
-        pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses, "containerStatuses": []}
+        pod["status"] = {
+            "phase": "Pending",
+            "initContainerStatuses": statuses,
+            "containerStatuses": [],
+        }
         self.objects["pods"].append(pod)
 
     def page(self, ready: bool) -> None:
         """The pod of gpu-accept that judges all nodes."""
         (pod,) = self.pages
-        pod["metadata"] |= {"name": "rl-gpu-accept-fleet-x7k2p", "namespace": "ns", "creationTimestamp": NOW}
-        pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+        pod["metadata"] |= {
+            "name": "rl-gpu-accept-fleet-x7k2p",
+            "namespace": "ns",
+            "creationTimestamp": NOW,
+        }
+        pod["status"] = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        }
         self.objects["pods"].append(pod)
 
     def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:
         pod = self.pods[rank]
         pod["spec"].pop("nodeName", None)
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+        }
         pod["status"] = {"phase": "Pending", "conditions": [condition]}
         return pod
 
@@ -183,11 +234,15 @@ class Cluster:
 
     def grow(self, task: str, count: int) -> None:
         """Give a task more ranks, each a copy of rank 0."""
-        plan = next(each["data"] for each in self.objects["configmaps"] if "group.json" in each["data"])
+        plan = next(
+            each["data"] for each in self.objects["configmaps"] if "group.json" in each["data"]
+        )
         group = json.loads(plan["group.json"])
         for rank in range(group["tasks"][task]["numNodes"], count):
             pod = copy.deepcopy(self.pods[f"{task}-0"])
-            pod["metadata"]["name"] = pod["metadata"]["name"].replace(f"-{task}-0-", f"-{task}-{rank}-")
+            pod["metadata"]["name"] = pod["metadata"]["name"].replace(
+                f"-{task}-0-", f"-{task}-{rank}-"
+            )
             pod["metadata"]["labels"]["job-group/rank"] = str(rank)
             self.pods[f"{task}-{rank}"] = pod
             self.objects["pods"].append(pod)
@@ -195,7 +250,13 @@ class Cluster:
         plan["group.json"] = json.dumps(group)
 
     def condition(self, item: dict, kind: str, reason: str = "", message: str = "") -> None:
-        found = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": LATER}
+        found = {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": LATER,
+        }
         item["status"].setdefault("conditions", []).append(found)
 
     def copy(self) -> Cluster:

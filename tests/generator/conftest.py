@@ -19,7 +19,9 @@ def jobgen():
     """Run jobgen with arguments and text on standard input."""
 
     def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, prog_name="jobgen")
+        return CliRunner().invoke(
+            cli, [str(argument) for argument in arguments], input=stdin, prog_name="jobgen"
+        )
 
     return run
 
@@ -96,7 +98,9 @@ def task_error(errors):
 
 
 def _lines(result: Result) -> list[str]:
-    """Return the diagnostics on standard error, without the line that counts them and the note that every group has."""
+    """Return the diagnostics on standard error, without the line that counts them and the note that
+    every group has.
+    """
     lines = [line.removeprefix("<stdin>:") for line in result.stderr.splitlines()]
     assert not lines or lines.pop().endswith(" in 1 file")
     return [line for line in lines if "[default-differs]: " not in line]

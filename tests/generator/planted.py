@@ -1,4 +1,6 @@
-"""Credentials of different kinds, each planted in a group file, in a file next to it, or on the command line."""
+"""Credentials of different kinds, each planted in a group file, in a file next to it, or on the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def _fields(fields: str, pattern: str = "%s", *options: str) -> Callable[[random
     def plant(chance: random.Random) -> Planted:
         secret = pattern % _word(chance, 40)
         return Planted(
-            fields.replace("%s", secret), {}, tuple(each.replace("%s", secret) for each in options), (secret,)
+            fields.replace("%s", secret),
+            {},
+            tuple(each.replace("%s", secret) for each in options),
+            (secret,),
         )
 
     return plant
@@ -52,13 +57,17 @@ def _fields(fields: str, pattern: str = "%s", *options: str) -> Callable[[random
 
 def _private_key(chance: random.Random) -> str:
     lines = [base64.b64encode(chance.randbytes(48)).decode() for _ in range(5)]
-    return "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----", ""])
+    return "\n".join(
+        ["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----", ""]
+    )
 
 
 def _key_in_a_script(chance: random.Random) -> Planted:
     key = _private_key(chance).splitlines()
     script = "\n".join(f"  {line}" for line in key)
-    return Planted(f"run: |\n  cat > key <<END\n{script}\n  END\nnum_nodes: 0", secrets=tuple(key[1:-1]))
+    return Planted(
+        f"run: |\n  cat > key <<END\n{script}\n  END\nnum_nodes: 0", secrets=tuple(key[1:-1])
+    )
 
 
 def _key_in_a_file(chance: random.Random) -> Planted:
@@ -68,8 +77,13 @@ def _key_in_a_file(chance: random.Random) -> Planted:
 
 def _key_in_utf_16(chance: random.Random) -> Planted:
     key = _private_key(chance)
-    encoded = [base64.b64encode(each).decode()[:60] for each in (key.encode("utf-16"), key.encode("utf-16-le"))]
-    return Planted(files={"deploy.txt": key.encode("utf-16")}, secrets=(*key.splitlines()[1:-1], *encoded))
+    encoded = [
+        base64.b64encode(each).decode()[:60]
+        for each in (key.encode("utf-16"), key.encode("utf-16-le"))
+    ]
+    return Planted(
+        files={"deploy.txt": key.encode("utf-16")}, secrets=(*key.splitlines()[1:-1], *encoded)
+    )
 
 
 def _copy_of_a_secret(chance: random.Random) -> Planted:
@@ -81,10 +95,16 @@ def _copy_of_a_secret(chance: random.Random) -> Planted:
 def _other_group(chance: random.Random) -> Planted:
     """The group file's own secret in a file without any known format."""
     secret = _word(chance)
-    return Planted(f"secrets: {{LICENSE: {secret}}}\nworkdir: .", {"old.txt": f"it was {secret}"}, secrets=(secret,))
+    return Planted(
+        f"secrets: {{LICENSE: {secret}}}\nworkdir: .",
+        {"old.txt": f"it was {secret}"},
+        secrets=(secret,),
+    )
 
 
-def _text(place: str, pattern: str, alphabet: str = "any", length: int = 40) -> Callable[[random.Random], Planted]:
+def _text(
+    place: str, pattern: str, alphabet: str = "any", length: int = 40
+) -> Callable[[random.Random], Planted]:
     """A text, with the credential at %s, in one of PLACES."""
 
     def plant(chance: random.Random) -> Planted:
@@ -94,7 +114,9 @@ def _text(place: str, pattern: str, alphabet: str = "any", length: int = 40) -> 
         text = pattern % secret
         content = text.encode("utf-16") if place == "a file in UTF-16" else f"first line\n{text}\n"
         if place.startswith("a file"):
-            shown = base64.b64encode(content).decode()[:60] if isinstance(content, bytes) else secret
+            shown = (
+                base64.b64encode(content).decode()[:60] if isinstance(content, bytes) else secret
+            )
             return Planted(files={"conf/some.txt": content}, secrets=(secret, shown))
         return Planted(PLACES[place] % json.dumps(text), secrets=(secret,))
 
@@ -154,7 +176,15 @@ export of APIKEY: [export WANDB_APIKEY=%s]
 export of PASS: [export DB_PASS=%s]
 export of PAT: [export GITHUB_PAT=%s]
 """)
-NAMES = ("WANDB_APIKEY", "DB_PASS", "GITHUB_PAT", "HF_TOKEN_2", "TOKENS", "MY_CREDENTIALS", "Client_Secret")
+NAMES = (
+    "WANDB_APIKEY",
+    "DB_PASS",
+    "GITHUB_PAT",
+    "HF_TOKEN_2",
+    "TOKENS",
+    "MY_CREDENTIALS",
+    "Client_Secret",
+)
 
 POD_ENV = "config: {kubernetes: {pod_config: {spec: {containers: [{env: [{name: DB_PASSWORD, value: %s}]}]}}}}"
 
@@ -251,6 +281,8 @@ KINDS: dict[str, Callable[[random.Random], Planted]] = {
 }
 KINDS |= {name: _file(*each) for name, each in FILES.items()}
 KINDS |= {name: _fields(*each) for name, each in FIELDS.items()}
-KINDS |= {f"{name} in {place}": _text(place, *text) for name, text in TEXTS.items() for place in PLACES}
+KINDS |= {
+    f"{name} in {place}": _text(place, *text) for name, text in TEXTS.items() for place in PLACES
+}
 KINDS |= {f"{name} in envs": _fields(f"envs: {{{name}: %s}}") for name in NAMES}
 KINDS["a private key in UTF-16"] = _key_in_utf_16

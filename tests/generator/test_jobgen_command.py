@@ -113,7 +113,10 @@ def test_a_bug_prints_one_line_without_the_input(jobgen, monkeypatch):
     result = jobgen("to-values", "-", stdin=GROUP)
     assert (result.exit_code, result.stdout) == (3, "")
     assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("internal error: KeyError at ") and "please report" in result.stderr
+    assert (
+        result.stderr.startswith("internal error: KeyError at ")
+        and "please report" in result.stderr
+    )
     assert "s3cret" not in result.stderr
 
 

@@ -1,4 +1,6 @@
-"""Credentials never reach values, outputs, differences, notes or errors; what is not one is left alone."""
+"""Credentials never reach values, outputs, differences, notes or errors; what is not one is left
+alone.
+"""
 
 import random
 import time
@@ -25,7 +27,9 @@ COMMANDS = [
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-    """Return a function that writes a group of one task, with files next to it, and changes to its folder."""
+    """Return a function that writes a group of one task, with files next to it, and changes to its
+    folder.
+    """
     monkeypatch.chdir(tmp_path)
 
     def write(fields: str, files: dict[str, str | bytes] | None = None) -> Path:
@@ -84,7 +88,11 @@ def test_credentials_are_refused_with_a_way_out(jobgen, group, kind):
         ("workdir: conf", {"conf/.env": "A=b"}, "conf/.env"),
         ("workdir: .", {"group.yaml": ""}, "group.yaml"),
         ("run: echo KEY=abcdefgh1", {}, "$.run"),
-        ("config: {kubernetes: {pod_config: {spec: {containers: [{env: [{name: A_KEY, value: b}]}]}}}}", {}, "A_KEY"),
+        (
+            "config: {kubernetes: {pod_config: {spec: {containers: [{env: [{name: A_KEY, value: b}]}]}}}}",
+            {},
+            "A_KEY",
+        ),
     ],
 )
 def test_allow_accepts_one_of_them(jobgen, group, fields, files, allowed):
@@ -114,8 +122,19 @@ def test_what_is_not_a_credential_is_accepted(jobgen, group, fields):
 
 
 def test_files_that_are_not_credentials_are_embedded(jobgen, group):
-    names = [".env.example", "keys.py", "tokens.txt", "id_rsa.pub", "environment.yml", "key.pub", "secret_santa.py"]
-    file = group("workdir: .", {name: "TOKEN = os.environ['TOKEN']\npassword: ${PASSWORD}\n" for name in names})
+    names = [
+        ".env.example",
+        "keys.py",
+        "tokens.txt",
+        "id_rsa.pub",
+        "environment.yml",
+        "key.pub",
+        "secret_santa.py",
+    ]
+    file = group(
+        "workdir: .",
+        {name: "TOKEN = os.environ['TOKEN']\npassword: ${PASSWORD}\n" for name in names},
+    )
     result = jobgen("to-values", file)
     assert result.exit_code == 0, result.stderr
     assert set(yaml.safe_load(result.stdout)["files"]["files"]) == set(names)
@@ -124,7 +143,9 @@ def test_files_that_are_not_credentials_are_embedded(jobgen, group):
 def test_all_credential_files_are_named_at_once(jobgen, group):
     result = jobgen("to-values", group("workdir: .", {"a/.env": "x", "b.pem": "x", "c.py": "x"}))
     (line,) = [line for line in result.stderr.splitlines() if ": error[" in line]
-    assert brief(line).endswith("$.workdir credential-file") and "a/.env" in line and "b.pem" in line
+    assert (
+        brief(line).endswith("$.workdir credential-file") and "a/.env" in line and "b.pem" in line
+    )
 
 
 def test_the_documented_commands_converge(jobgen, group):
@@ -146,7 +167,10 @@ def test_the_documented_commands_converge(jobgen, group):
 def test_an_output_that_is_not_from_jobgen_is_left_out(jobgen, group):
     file = group("workdir: .", {"code.py": "x", "values.yaml": "by hand", "new.yaml": ""})
     assert jobgen("to-values", file, "-o", "values.yaml").exit_code == 0
-    assert set(yaml.safe_load(Path("values.yaml").read_text())["files"]["files"]) == {"code.py", "new.yaml"}
+    assert set(yaml.safe_load(Path("values.yaml").read_text())["files"]["files"]) == {
+        "code.py",
+        "new.yaml",
+    }
 
 
 def test_the_group_file_cannot_be_mounted(jobgen, group):
@@ -156,7 +180,9 @@ def test_the_group_file_cannot_be_mounted(jobgen, group):
 
 def test_the_way_out_names_the_variable(jobgen, group):
     """A README's --env HF_TOKEN becomes --secret HF_TOKEN."""
-    error = jobgen("validate", "--env", "HF_TOKEN=hf_" + "a" * 30, group("envs: {HF_TOKEN: ''}")).stderr
+    error = jobgen(
+        "validate", "--env", "HF_TOKEN=hf_" + "a" * 30, group("envs: {HF_TOKEN: ''}")
+    ).stderr
     assert "pass --secret HF_TOKEN:" in error and "hf_aaa" not in error
     assert jobgen("validate", "--secret", "HF_TOKEN", group("envs: {HF_TOKEN: ''}")).exit_code == 0
 

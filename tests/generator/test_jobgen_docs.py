@@ -1,4 +1,6 @@
-"""Documentation of jobgen: commands that need no cluster run, with `helm template` in place of `helm install`."""
+"""Documentation of jobgen: commands that need no cluster run, with `helm template` in place of
+`helm install`.
+"""
 
 import os
 import re
@@ -16,7 +18,10 @@ from tests.helpers.rendering import HELMS
 
 REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/jobgen.md").read_text()
-BLOCKS = {language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("sh", "yaml")}
+BLOCKS = {
+    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    for language in ("sh", "yaml")
+}
 # What needs a cluster or changes the machine.
 NOT_RUN = (
     "pip install",
@@ -26,7 +31,9 @@ NOT_RUN = (
     "printf",
     "jobgen from",
 )
-COMMANDS = [line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)]
+COMMANDS = [
+    line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)
+]
 
 
 @pytest.fixture
@@ -34,7 +41,9 @@ def shell(tmp_path):
     """Return a function that runs bash in a folder like the repository, with jobgen as a command."""
     for name in ("values-examples", "charts"):
         (tmp_path / name).symlink_to(REPO / name)
-    program = f'#!/bin/sh\nPYTHONPATH={REPO / "generator/src"} exec {sys.executable} -m jobgen "$@"\n'
+    program = (
+        f'#!/bin/sh\nPYTHONPATH={REPO / "generator/src"} exec {sys.executable} -m jobgen "$@"\n'
+    )
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/jobgen").write_text(program)
     (tmp_path / "bin/jobgen").chmod(0o755)
@@ -42,7 +51,12 @@ def shell(tmp_path):
 
     def run(script: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            ["bash", "-ec", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+            ["bash", "-ec", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
 
     return run

@@ -1,4 +1,6 @@
-"""Errors: all in one run, each with its position, in a form that editors parse; and files that are not job groups."""
+"""Errors: all in one run, each with its position, in a form that editors parse; and files that are
+not job groups.
+"""
 
 import pytest
 
@@ -25,8 +27,18 @@ envs:
 
 def test_all_errors_are_sorted_by_position(errors):
     lines = errors(BROKEN)
-    assert [line.split(": error[")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
-    assert ']: task "trainer": $.resources.acclerators: ' in lines[2] and '"accelerators"?' in lines[2]
+    assert [line.split(": error[")[0] for line in lines] == [
+        "1:7",
+        "3:12",
+        "7:3",
+        "8:11",
+        "10:12",
+        "12:1",
+        "14:10",
+    ]
+    assert (
+        ']: task "trainer": $.resources.acclerators: ' in lines[2] and '"accelerators"?' in lines[2]
+    )
     assert "]: task 2: $: " in lines[5] and brief(lines[5]) == "12:1 $ missing-field"
 
 
@@ -36,19 +48,29 @@ def test_every_file_is_checked(jobgen, tmp_path):
     result = jobgen("validate", tmp_path / "a.yaml", tmp_path / "b.yaml")
     assert result.exit_code == 1
     *lines, count = result.stderr.splitlines()
-    assert [line.split(":")[0] for line in lines] == [str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]
+    assert [line.split(":")[0] for line in lines] == [
+        str(tmp_path / "a.yaml"),
+        str(tmp_path / "b.yaml"),
+    ]
     assert count == "2 errors in 2 files"
 
 
 def test_the_last_line_counts_each_severity(jobgen):
     text = f"{HEADER}name: t\nevent_callback: x\nresources: {{priority: 1, disk_tier: best}}\n"
-    assert jobgen("validate", "-", stdin=text).stderr.splitlines()[-1] == "1 error, 2 notes in 1 file"
+    assert (
+        jobgen("validate", "-", stdin=text).stderr.splitlines()[-1] == "1 error, 2 notes in 1 file"
+    )
     assert jobgen("validate", "-q", "-", stdin=f"{HEADER}name: t\n").stderr == ""
 
 
 def test_duplicate_keys_name_the_first_line(errors):
-    lines = errors("name: rl\nexecution: parallel\n---\nname: t\nresources:\n  cpus: 1\n  cpus: 2\nname: u\n")
-    assert list(map(brief, lines)) == ["7:3 $.resources.cpus duplicate-key", "8:1 $.name duplicate-key"]
+    lines = errors(
+        "name: rl\nexecution: parallel\n---\nname: t\nresources:\n  cpus: 1\n  cpus: 2\nname: u\n"
+    )
+    assert list(map(brief, lines)) == [
+        "7:3 $.resources.cpus duplicate-key",
+        "8:1 $.name duplicate-key",
+    ]
     assert "line 6" in lines[0] and "line 4" in lines[1]
 
 
@@ -88,7 +110,10 @@ def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, text, expect
         ("name: a\nrun: x\n---\nname: b\nrun: y\n", "`name` and `execution: parallel`"),
         ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "PersistentVolumeClaim"),
         ("service: {readiness_probe: /}\nrun: x\n", "SkyPilot service"),
-        ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n", "apply it with `kubectl apply -f`"),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n",
+            "apply it with `kubectl apply -f`",
+        ),
         ("name: x\ntasks: {}\nschemaVersion: 1\n", "values of the chart job-group"),
     ],
 )

@@ -38,8 +38,13 @@ name: reward
 
 
 def test_defaults_are_not_written(values):
-    found, lines = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
-    assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1, "run": ""}}, "schemaVersion": 1}, [])
+    found, lines = values(
+        f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n"
+    )
+    assert (found, lines) == (
+        {"name": "rl", "tasks": {"t": {"numNodes": 1, "run": ""}}, "schemaVersion": 1},
+        [],
+    )
 
 
 def test_delay_without_primary_tasks_is_noted(values):
@@ -48,7 +53,9 @@ def test_delay_without_primary_tasks_is_noted(values):
 
 
 def test_keys_without_a_value_count_as_absent(task_values):
-    assert task_values("name: t\nnum_nodes:\nresources:\n  cpus:\nsetup:\nfile_mounts:\n") == {"numNodes": 1}
+    assert task_values("name: t\nnum_nodes:\nresources:\n  cpus:\nsetup:\nfile_mounts:\n") == {
+        "numNodes": 1
+    }
 
 
 def test_setup_and_run_keep_their_last_newline(task_values):
@@ -109,11 +116,22 @@ def test_what_the_chart_decides_of_a_pod_is_refused(task_error, spec):
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("Trainer", "trainer"), ("my_job", "my-job"), ("a.b", "a-b"), ("2nd", "job-2nd"), ("job-", "job")],
+    [
+        ("Trainer", "trainer"),
+        ("my_job", "my-job"),
+        ("a.b", "a-b"),
+        ("2nd", "job-2nd"),
+        ("job-", "job"),
+    ],
 )
 def test_invalid_name_is_refused_with_a_valid_one(errors, name, hint):
     header, task = errors(f"name: {name}\nexecution: parallel\n---\nname: {name}x_\n")
-    assert brief(header) == "1:7 $.name bad-name" and f'"{name}"' in header and "63" in header and f'"{hint}"' in header
+    assert (
+        brief(header) == "1:7 $.name bad-name"
+        and f'"{name}"' in header
+        and "63" in header
+        and f'"{hint}"' in header
+    )
     assert brief(task) == "4:7 $.name bad-name" and f']: task "{name}x_": ' in task
 
 

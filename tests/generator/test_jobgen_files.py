@@ -35,7 +35,9 @@ def convert(convert_file, folder):
     """Return a function that converts a group of tasks with these fields to values and diagnostics."""
 
     def run(*tasks: str, options: tuple[str, ...] = ()) -> tuple[dict | None, list[str]]:
-        text = HEADER + "---\n".join(f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks))
+        text = HEADER + "---\n".join(
+            f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks)
+        )
         (folder / "group.yaml").write_text(text)
         return convert_file(folder / "group.yaml", *options)
 
@@ -67,10 +69,16 @@ def test_folder_and_file_are_embedded(convert):
 
 def test_a_folder_is_embedded_once(convert):
     values, lines = convert(
-        "workdir: code", "file_mounts: {/a: code/, /b: {source: ./code, mode: COPY}}", "workdir: code/lib"
+        "workdir: code",
+        "file_mounts: {/a: code/, /b: {source: ./code, mode: COPY}}",
+        "workdir: code/lib",
     )
     assert list(values["files"]) == ["code", "lib"]
-    assert [task.get("workdir") for task in values["tasks"].values()] == [{"files": "code"}, None, {"files": "lib"}]
+    assert [task.get("workdir") for task in values["tasks"].values()] == [
+        {"files": "code"},
+        None,
+        {"files": "lib"},
+    ]
     assert {mount["files"] for mount in values["tasks"]["t1"]["fileMounts"]} == {"code"}
     assert len(lines) == 2
 
@@ -103,12 +111,16 @@ def test_a_folder_of_which_nothing_is_left_is_not_mounted(convert, folder):
     (folder / "copy/group.yaml").symlink_to("../group.yaml")
     values, (line,) = convert("workdir: copy")
     assert "files" not in values and "workdir" not in values["tasks"]["t0"]
-    assert brief(line) == "5:10 $.workdir embedded" and "group.yaml" in line.partition("left out")[2]
+    assert (
+        brief(line) == "5:10 $.workdir embedded" and "group.yaml" in line.partition("left out")[2]
+    )
 
 
 def test_git_workdir_is_not_embedded(convert):
     values, lines = convert("workdir: {url: 'https://example.com/x.git', ref: v1}")
-    assert values["tasks"]["t0"]["workdir"] == {"git": {"url": "https://example.com/x.git", "ref": "v1"}}
+    assert values["tasks"]["t0"]["workdir"] == {
+        "git": {"url": "https://example.com/x.git", "ref": "v1"}
+    }
     assert "files" not in values and lines == []
 
 
@@ -125,7 +137,11 @@ def test_variables_in_paths_are_replaced(convert):
     ("ignore", "rules", "kept"),
     [
         (".gitignore", "*.py\n!train.py\n# data.bin\n", {".gitignore", "data.bin", "train.py"}),
-        (".gitignore", "!\n\\\nlib/\n", {".gitignore", "data.bin", "train.py"}),  # two lines that are no patterns
+        (
+            ".gitignore",
+            "!\n\\\nlib/\n",
+            {".gitignore", "data.bin", "train.py"},
+        ),  # two lines that are no patterns
         (".skyignore", "lib\n", {".skyignore", "data.bin", "train.py"}),
         ("lib/.gitignore", "/a.py\n", {"lib/.gitignore", "lib/Z.py", "data.bin", "train.py"}),
     ],
@@ -154,12 +170,16 @@ def test_links_inside_are_followed(convert, folder):
 def test_a_link_to_nothing_is_named(convert, folder):
     (folder / "code/link").symlink_to("nowhere")
     values, (line,) = convert("workdir: code")
-    assert values is None and '"link"' in line and ".skyignore" in line and "[file-missing]: " in line
+    assert (
+        values is None and '"link"' in line and ".skyignore" in line and "[file-missing]: " in line
+    )
     (folder / "code/.skyignore").write_text("link\n")
     assert convert("workdir: code")[0]
 
 
-@pytest.mark.parametrize("source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"])
+@pytest.mark.parametrize(
+    "source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"]
+)
 def test_files_outside_the_folder_need_a_confirmation(convert, folder, source):
     (folder / "link").symlink_to("../outside")
     (folder / "with-link").mkdir()
@@ -175,7 +195,9 @@ def test_unusable_files_are_refused(convert, folder):
     os.mkfifo(folder / "pipe")
     (folder / "code/up").symlink_to("../code")
     (folder / "empty").mkdir()
-    values, lines = convert("file_mounts: {/a: pipe, /b: code, /c: empty, /d: gone}\nworkdir: app.toml")
+    values, lines = convert(
+        "file_mounts: {/a: pipe, /b: code, /c: empty, /d: gone}\nworkdir: app.toml"
+    )
     assert values is None
     assert [brief(line).partition("$.")[2] for line in lines] == [
         'file_mounts["/a"] file-unreadable',
@@ -195,7 +217,9 @@ def test_too_many_bytes_are_refused_with_the_largest_files(convert, folder):
     assert values is None
     (line,) = [line for line in lines if "error" in line]
     assert brief(line) == "1:1 $ files-too-large" and "1,200,078" in line and "1,000,000" in line
-    assert "code/11 100,011, code/10 100,010," in line and "code/02" in line and "code/01" not in line
+    assert (
+        "code/11 100,011, code/10 100,010," in line and "code/02" in line and "code/01" not in line
+    )
     assert "image" in line and "volume" in line and "clone" in line
 
 
@@ -270,5 +294,7 @@ def test_mount_is_refused(errors, fields, code):
 
 
 def test_nothing_is_mounted_over_the_workdir(errors, folder):
-    lines = errors(f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n")
+    lines = errors(
+        f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n"
+    )
     assert any("workdir is already mounted" in line and "[same-path]: " in line for line in lines)

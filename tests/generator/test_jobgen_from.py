@@ -28,10 +28,25 @@ def pod(command, **spec) -> dict:
         "env": [{"name": "EPOCHS", "value": "3"}, {"name": "MASTER_ADDR", "value": "x"}],
         "resources": {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": 8}},
     }
-    return {"spec": {"containers": [container], "nodeSelector": {"nvidia.com/gpu.product": "H100"}, **spec}}
+    return {
+        "spec": {
+            "containers": [container],
+            "nodeSelector": {"nvidia.com/gpu.product": "H100"},
+            **spec,
+        }
+    }
 
 
-TORCHRUN = ["torchrun", "--nnodes=4", "--nproc_per_node", "8", "--rdzv-backend=c10d", "train.py", "--lr", "3e-4"]
+TORCHRUN = [
+    "torchrun",
+    "--nnodes=4",
+    "--nproc_per_node",
+    "8",
+    "--rdzv-backend=c10d",
+    "train.py",
+    "--lr",
+    "3e-4",
+]
 SCRIPT = "set -e\npip install x # first\nexec torchrun --node-rank=${HOSTNAME##*-} train.py --tag a#3 2>&1 | tee log\n"
 ROLES = {
     kind: {"replicas": count, "template": pod(["python", "-u", "/train.py", "--epochs=3"])}
@@ -46,7 +61,11 @@ TRAINER = {
     "env": [{"name": "EPOCHS", "value": "3"}],
 }
 INDEXED = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
-PART = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": pod(TORCHRUN)}}}
+PART = {
+    "name": "w",
+    "replicas": 2,
+    "template": {"spec": {"parallelism": 2, "template": pod(TORCHRUN)}},
+}
 # Kind -> the object's spec.
 MANIFESTS = {
     "Job": {**INDEXED, "template": pod(TORCHRUN)},
@@ -58,7 +77,11 @@ MANIFESTS = {
 
 
 def manifest(kind: str, spec: dict, **metadata) -> str:
-    head = {"apiVersion": API_VERSIONS.get(kind, "x/v1"), "kind": kind, "metadata": {"name": "My_Run", **metadata}}
+    head = {
+        "apiVersion": API_VERSIONS.get(kind, "x/v1"),
+        "kind": kind,
+        "metadata": {"name": "My_Run", **metadata},
+    }
     return yaml.safe_dump({**head, "spec": spec})
 
 
@@ -99,10 +122,17 @@ def test_a_manifest_becomes_a_task(jobgen, kind):
     values, _ = converted(jobgen, kind, MANIFESTS[kind])
     task = task_of(values)
     own = container_of(task)
-    assert (task["numNodes"], task["accelerator"]) == (4, {"count": 8}) and "train.py" in task["run"]
-    assert (own["image"], own["env"]) == ("registry.example.com/train:1", [{"name": "EPOCHS", "value": "3"}])
+    assert (task["numNodes"], task["accelerator"]) == (4, {"count": 8}) and "train.py" in task[
+        "run"
+    ]
+    assert (own["image"], own["env"]) == (
+        "registry.example.com/train:1",
+        [{"name": "EPOCHS", "value": "3"}],
+    )
     assert task.get("launcher") == (None if kind == "PyTorchJob" else "ddp-launch")
-    assert task.get("env") == ({"NPROC_PER_NODE": "8"} if kind in ("PyTorchJob", "TrainJob") else None)
+    assert task.get("env") == (
+        {"NPROC_PER_NODE": "8"} if kind in ("PyTorchJob", "TrainJob") else None
+    )
 
 
 def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
@@ -113,7 +143,9 @@ def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
     assert "env[1]: MASTER_ADDR is set by the chart" in notes
 
 
-@pytest.mark.parametrize("words", ["accelerate launch a.py", "python -X dev -m torch.distributed.run a.py"])
+@pytest.mark.parametrize(
+    "words", ["accelerate launch a.py", "python -X dev -m torch.distributed.run a.py"]
+)
 def test_a_launcher_in_several_words_is_the_launcher(jobgen, words):
     values, _ = converted(jobgen, "Job", job(words.split()))
     assert values["tasks"]["my-run"]["launcher"] == "ddp-launch"
@@ -140,7 +172,9 @@ def expanded(word: str) -> str:
 
 @pytest.mark.parametrize("seed", range(SCRIPTS))
 def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
-    """The arguments that a stub of torchrun gets, from the container's own command and from the values."""
+    """The arguments that a stub of torchrun gets, from the container's own command and from the
+    values.
+    """
     (tmp_path / "torchrun").write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" >>{tmp_path}/got\n')
     (tmp_path / "torchrun").chmod(0o755)
     command = generated(random.Random(seed))
@@ -153,7 +187,9 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     assert got[0] == got[1], (command, values)
 
 
-INDEX_FIELD = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+INDEX_FIELD = {
+    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+}
 PLACES = [
     {"name": "SHARD", "valueFrom": INDEX_FIELD},
     {"name": "WORLD_SIZE", "value": "8"},
@@ -164,18 +200,27 @@ PLACES = [
 @pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "a-0.rl"}])
 def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variables):
     """Its folder, its index, and references to variables, which stay as they are without one."""
-    words = ["echo $PWD $JOB_COMPLETION_INDEX $SHARD $WORLD_SIZE $0", "$(MASTER_ADDR) $(LR) $(JOB_COMPLETION_INDEX)"]
-    values, _ = converted(jobgen, "Job", job(["sh", "-c", *words], workingDir=str(tmp_path), env=PLACES))
+    words = [
+        "echo $PWD $JOB_COMPLETION_INDEX $SHARD $WORLD_SIZE $0",
+        "$(MASTER_ADDR) $(LR) $(JOB_COMPLETION_INDEX)",
+    ]
+    values, _ = converted(
+        jobgen, "Job", job(["sh", "-c", *words], workingDir=str(tmp_path), env=PLACES)
+    )
     task = values["tasks"]["my-run"]
     assert "workingDir" not in json.dumps(task["podTemplate"])
     rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", "LR": "1", **variables}
-    done = subprocess.run(["bash", "-c", task["run"]], env=rank, cwd="/", capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", task["run"]], env=rank, cwd="/", capture_output=True, text=True
+    )
     master = variables.get("MASTER_ADDR", "$(MASTER_ADDR)")
     assert done.stdout == f"{tmp_path} 3 3 8 {master} 1 3\n", done.stderr
 
 
 def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
-    """Those of a Job as the API server returns it, and Kueue's topology, which a run has as a value."""
+    """Those of a Job as the API server returns it, and Kueue's topology, which a run has as a
+    value.
+    """
     template = pod(TORCHRUN, terminationGracePeriodSeconds=30, hostNetwork=True)
     template["metadata"] = {
         "labels": {"job-name": "a", "batch.kubernetes.io/job-name": "a", "team": "x"},
@@ -185,16 +230,27 @@ def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
     pod_template = task_of(values)["podTemplate"]
     assert pod_template["metadata"] == {"labels": {"team": "x"}}
     assert pod_template["spec"]["terminationGracePeriodSeconds"] == 30
-    for key in ("job-name", "batch.kubernetes.io/job-name", "kueue.x-k8s.io/podset-required-topology"):
+    for key in (
+        "job-name",
+        "batch.kubernetes.io/job-name",
+        "kueue.x-k8s.io/podset-required-topology",
+    ):
         assert key in notes, key
 
 
 def test_deadlines_restarts_and_order_become_values(jobgen):
-    values, notes = converted(jobgen, "Job", {**job(), "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0})
-    assert (values["activeDeadlineSeconds"], values["ttlSecondsAfterFinished"]) == (60, 0) and "Seconds" not in notes
+    values, notes = converted(
+        jobgen, "Job", {**job(), "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0}
+    )
+    assert (values["activeDeadlineSeconds"], values["ttlSecondsAfterFinished"]) == (
+        60,
+        0,
+    ) and "Seconds" not in notes
     policy = {"runPolicy": {"ttlSecondsAfterFinished": 5}, **MANIFESTS["PyTorchJob"]}
     assert converted(jobgen, "PyTorchJob", policy)[0]["ttlSecondsAfterFinished"] == 5
-    assert task_of(converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0])["recovery"] == {"maxRestartsOnErrors": 3}
+    assert task_of(converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0])["recovery"] == {
+        "maxRestartsOnErrors": 3
+    }
     waits = [{"name": "a", "status": "Ready"}, {"name": "b", "status": "Complete"}]
     parts = [part("a"), part("b"), part("c", dependsOn=waits)]
     group = {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}
@@ -211,7 +267,9 @@ def test_a_part_that_is_taken_at_one_place_is_not_taken_at_another(jobgen):
     text = manifest("Job", job()).replace("metadata:\n", twice, 1)
     result = jobgen("from", "-", stdin=text)
     assert result.exit_code == 0, result.stderr
-    assert [part for part in ("labels", "annotations", "x") if f"$.metadata.{part}" not in result.stderr] == []
+    assert [
+        part for part in ("labels", "annotations", "x") if f"$.metadata.{part}" not in result.stderr
+    ] == []
 
 
 def test_a_job_that_waits_for_a_later_one_is_refused(jobgen):
@@ -228,7 +286,10 @@ def test_a_container_without_a_command_gets_one(jobgen):
 
 def test_a_name_that_fits_once_is_not_in_the_pods(jobgen):
     values, notes = converted(jobgen, "Job", MANIFESTS["Job"], name="x" * 40)
-    assert (values["name"], list(values["tasks"])) == ("x" * 40, ["node"]) and "$.metadata.name: " in notes
+    assert (values["name"], list(values["tasks"])) == (
+        "x" * 40,
+        ["node"],
+    ) and "$.metadata.name: " in notes
 
 
 def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
@@ -242,7 +303,9 @@ def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
 def outcome(folder: Path, command: list[str]) -> tuple[int, bytes, bytes]:
     (folder / "got").write_bytes(b"")
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "EPOCHS": "3", "HOME": "/", "LANG": "C.UTF-8"}
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder)
+    done = subprocess.run(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder
+    )
     return done.returncode, done.stdout, (folder / "got").read_bytes()
 
 
@@ -251,8 +314,12 @@ MARK = "mark-7f3a"
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 def test_every_part_is_in_a_value_or_in_a_note(jobgen, kind):
-    """A field is added to each mapping of the object in turn, and to each list of mappings an entry."""
-    whole = yaml.safe_load(manifest(kind, MANIFESTS[kind], labels={"a": "b"}, annotations={"a": "b"}))
+    """A field is added to each mapping of the object in turn, and to each list of mappings an
+    entry.
+    """
+    whole = yaml.safe_load(
+        manifest(kind, MANIFESTS[kind], labels={"a": "b"}, annotations={"a": "b"})
+    )
     spots = [path for path in paths(whole) if isinstance(at(whole, path), dict)]
     spots = [path for path in spots if "resources" not in path and "selector" not in path]
     assert len(spots) > 5
@@ -268,7 +335,13 @@ def test_every_part_is_in_a_value_or_in_a_note(jobgen, kind):
 def paths(value, path=()):
     """The keys that lead to each part of it, those of the whole first."""
     yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, each in items:
         yield from paths(each, (*path, key))
 
@@ -285,12 +358,20 @@ def test_what_the_charts_take_of_a_pod_is_kept(jobgen):
     body = {**job(), "backoffLimit": 3}
     spec = body["template"]["spec"]
     claim = {"persistentVolumeClaim": {"claimName": "data"}}
-    spec |= {"volumes": [{"name": "home", **claim}], "runtimeClassName": "nvidia", "containers": [*spec["containers"]]}
+    spec |= {
+        "volumes": [{"name": "home", **claim}],
+        "runtimeClassName": "nvidia",
+        "containers": [*spec["containers"]],
+    }
     reference = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     spec["containers"][0] |= {
         "volumeMounts": [{"name": "home", "mountPath": "/data"}, {"name": "x", "mountPath": "/tmp"}]
     }
-    kept = [reference, {"name": "URL", "value": "tcp://$(KEY):80/$$x"}, {"name": "no.shell", "value": "name"}]
+    kept = [
+        reference,
+        {"name": "URL", "value": "tcp://$(KEY):80/$$x"},
+        {"name": "no.shell", "value": "name"},
+    ]
     spec["containers"][0]["env"] = kept
     spec["containers"].append({"name": "sidecar"})
     values, notes = converted(jobgen, "Job", body)
@@ -306,7 +387,9 @@ def test_what_the_charts_take_of_a_pod_is_kept(jobgen):
 def test_the_queue_is_kept_and_the_namespace_is_noted(jobgen):
     labels = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
     for kind, body in MANIFESTS.items():
-        values, notes = converted(jobgen, kind, body, labels=labels, namespace="ml", annotations={"a": "b"})
+        values, notes = converted(
+            jobgen, kind, body, labels=labels, namespace="ml", annotations={"a": "b"}
+        )
         assert values["kueue"] == {"queueName": "team-a", "priorityClass": "high"}
         assert "--namespace ml" in notes and "$.metadata.annotations: " in notes
     del labels["kueue.x-k8s.io/queue-name"]
@@ -319,22 +402,33 @@ def test_the_queue_is_kept_and_the_namespace_is_noted(jobgen):
 
 def test_several_replicated_jobs_become_a_group(jobgen):
     body = copy.deepcopy(MANIFESTS["JobSet"])
-    body["replicatedJobs"] += [part("ps", ["serve", "a b", "My_Run-w-0-0.x"]), part("none", replicas=0)]
+    body["replicatedJobs"] += [
+        part("ps", ["serve", "a b", "My_Run-w-0-0.x"]),
+        part("none", replicas=0),
+    ]
     values, notes = converted(jobgen, "JobSet", body)
     assert {name: task["numNodes"] for name, task in values["tasks"].items()} == {"w": 4, "ps": 1}
     assert values["tasks"]["ps"]["run"] == "serve 'a b' My_Run-w-0-0.x\n"
-    assert "its pods have other names" in notes and "$.spec.replicatedJobs[2]: has no replicas" in notes
+    assert (
+        "its pods have other names" in notes
+        and "$.spec.replicatedJobs[2]: has no replicas" in notes
+    )
 
 
 def test_the_container_named_pytorch_is_taken_and_the_pod_of_the_workers(jobgen):
     body = copy.deepcopy(MANIFESTS["PyTorchJob"])
     worker = body["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    worker["containers"] = [{"name": "log", "command": ["tail"]}, worker["containers"][0] | {"name": "pytorch"}]
+    worker["containers"] = [
+        {"name": "log", "command": ["tail"]},
+        worker["containers"][0] | {"name": "pytorch"},
+    ]
     worker["priorityClassName"] = "high"
     values, notes = converted(jobgen, "PyTorchJob", body)
     task = task_of(values)
     assert task["run"].endswith("\npython -u /train.py --epochs=3\n")
-    assert task["podTemplate"]["spec"]["priorityClassName"] == "high" and "Worker's is taken" in notes
+    assert (
+        task["podTemplate"]["spec"]["priorityClassName"] == "high" and "Worker's is taken" in notes
+    )
 
 
 def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
@@ -354,20 +448,28 @@ REFUSED = {
     "arguments for an image's own command": manifest("Job", job([], args=["--epochs", "3"])),
     "more nodes than a run can have": manifest("Job", {**job(), "parallelism": 2000}),
     "a group file": "name: rl\nexecution: parallel\n---\nname: a\nrun: x\n",
-    "a work queue": manifest("Job", {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}),
+    "a work queue": manifest(
+        "Job", {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}
+    ),
     "a Job of Volcano": ALONE.replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": ALONE.replace("registry.example.com/train:1", "${IMAGE}"),
     "a key that is there twice": ALONE.replace("spec:", "kind: Job\nspec:", 1),
     "a field that Kubernetes does not have": manifest("Job", {"template": pod(["a"], gpus=8)}),
     "a number as a variable": ALONE.replace("'3'", "3"),
-    "a name that Kubernetes does not take": manifest("JobSet", {"replicatedJobs": [{**PART, "name": "W_1"}]}),
+    "a name that Kubernetes does not take": manifest(
+        "JobSet", {"replicatedJobs": [{**PART, "name": "W_1"}]}
+    ),
     "a name that Helm reads as a boolean": manifest("Job", job(), name="True"),
     "a name that is there twice": manifest("JobSet", {"replicatedJobs": [PART, PART]}),
     "a variable that no shell can read": manifest(
         "Job", job(["sh", "-c", "echo $(a.b)"], env=[{"name": "a.b", "value": "c"}])
     ),
-    "a variable of torchrun in an init container": manifest("Job", {"template": pod(["a"], initContainers=[INIT])}),
-    "a mount without a volume": manifest("Job", job(volumeMounts=[{"name": "no", "mountPath": "/x"}])),
+    "a variable of torchrun in an init container": manifest(
+        "Job", {"template": pod(["a"], initContainers=[INIT])}
+    ),
+    "a mount without a volume": manifest(
+        "Job", job(volumeMounts=[{"name": "no", "mountPath": "/x"}])
+    ),
     "a name that is too long": manifest("JobSet", {"replicatedJobs": [part("w")]}, name="x" * 60),
     "two objects": f"{ALONE}---\n{ALONE}",
 }
@@ -386,7 +488,9 @@ PLANTED = {
     "variable by its text": {"env": [{"name": "LOGIN", "value": f"x {TOKEN}"}]},
     "script": {"command": ["bash", "-c", f"export HF_TOKEN={TOKEN}; torchrun t.py"]},
     "argument": {"command": ["torchrun", "t.py", f"--token={TOKEN}"]},
-    "two arguments": {"command": ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]},
+    "two arguments": {
+        "command": ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]
+    },
     "arguments": {"args": ["--auth", TOKEN]},
     "image": {"image": "https://user:s3cretpassw0rd@registry.example.com/a:1"},
 }
@@ -394,7 +498,9 @@ PLANTED = {
 
 @pytest.mark.parametrize("place", PLANTED)
 def test_credentials_are_refused_and_not_repeated(jobgen, place):
-    result = jobgen("from", "-", stdin=manifest("Job", job(**{"command": TORCHRUN, **PLANTED[place]})))
+    result = jobgen(
+        "from", "-", stdin=manifest("Job", job(**{"command": TORCHRUN, **PLANTED[place]}))
+    )
     assert (result.exit_code, result.stdout) == (1, "") and "credential" in result.stderr
     assert not [part for part in ("s3cret", TOKEN, "0123456789abcdef") if part in result.stderr]
 
@@ -406,6 +512,8 @@ def test_damaged_manifests_never_cause_an_internal_error(jobgen):
         damaged = copy.deepcopy(body)
         *parents, key = chance.choice([path for path in paths(damaged) if path])
         parent = at(damaged, parents)
-        parent[key] = chance.choice([None, 7, "text", [], {}, [None], {"a": None}, True, [[1]], -1, "a$b'"])
+        parent[key] = chance.choice(
+            [None, 7, "text", [], {}, [None], {"a": None}, True, [[1]], -1, "a$b'"]
+        )
         result = jobgen("from", "-", stdin=manifest(kind, damaged))
         assert result.exit_code in (0, 1), (kind, key, parent[key], result.stderr)

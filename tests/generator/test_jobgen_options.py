@@ -23,19 +23,30 @@ def test_env_takes_a_value_from_the_environment(task_values, jobgen, monkeypatch
 
 
 def test_secret_takes_the_place_of_a_variable(values):
-    found, (note,) = values(HEADER + TASK + "---\nname: u\nsecrets: {A: }\n", "--secret", "HF_TOKEN=s3cret-value")
-    assert [task["secrets"] for task in found["tasks"].values()] == [["HF_TOKEN"], ["A", "HF_TOKEN"]]
+    found, (note,) = values(
+        HEADER + TASK + "---\nname: u\nsecrets: {A: }\n", "--secret", "HF_TOKEN=s3cret-value"
+    )
+    assert [task["secrets"] for task in found["tasks"].values()] == [
+        ["HF_TOKEN"],
+        ["A", "HF_TOKEN"],
+    ]
     assert found["tasks"]["t"]["env"] == {"EPOCHS": "1"}
     assert "s3cret" not in str(found) + note and "HF_TOKEN" in note
 
 
-@pytest.mark.parametrize("secrets", ["{HF_TOKEN: x}", "['secrets:HF_TOKEN']", "{'secrets:personal.HF_TOKEN': }"])
+@pytest.mark.parametrize(
+    "secrets", ["{HF_TOKEN: x}", "['secrets:HF_TOKEN']", "{'secrets:personal.HF_TOKEN': }"]
+)
 def test_secret_repeats_a_name_of_the_file(task_values, secrets):
-    assert task_values(f"name: t\nsecrets: {secrets}\n", "--secret", "HF_TOKEN")["secrets"] == ["HF_TOKEN"]
+    assert task_values(f"name: t\nsecrets: {secrets}\n", "--secret", "HF_TOKEN")["secrets"] == [
+        "HF_TOKEN"
+    ]
 
 
 def test_a_secret_from_the_command_line_is_found_in_scripts(errors):
-    (line,) = errors(HEADER + "name: t\nrun: x --license abcdefghij\n", "--secret", "LICENSE=abcdefghij")
+    (line,) = errors(
+        HEADER + "name: t\nrun: x --license abcdefghij\n", "--secret", "LICENSE=abcdefghij"
+    )
     assert brief(line) == "5:6 $.run credential-value" and "abcdefghij" not in line
 
 

@@ -11,7 +11,9 @@ HEADER = "name: rl\nexecution: parallel\n---\nname: t\n"
 
 @pytest.fixture
 def convert(convert_file, tmp_path, monkeypatch):
-    """Return a function that converts examples/rl/group.yaml from the folder that contains examples."""
+    """Return a function that converts examples/rl/group.yaml from the folder that contains
+    examples.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(fields: str, files: list[str], *options: str) -> tuple[set[str] | None, list[str]]:
@@ -20,7 +22,9 @@ def convert(convert_file, tmp_path, monkeypatch):
             Path(path).write_text(path)
         Path("examples/rl/group.yaml").write_text(HEADER + fields + "\n")
         values, lines = convert_file("examples/rl/group.yaml", *options)
-        texts = values and {each["text"] for files in values["files"].values() for each in files.values()}
+        texts = values and {
+            each["text"] for files in values["files"].values() for each in files.values()
+        }
         return texts, lines
 
     return run
@@ -43,13 +47,17 @@ def test_of_two_paths_the_one_next_to_the_group_file_is_taken_with_a_note(conver
 
 
 def test_folder_is_the_only_base(convert):
-    assert convert("workdir: code", ["other/code/a.py"], "--folder", "other")[0] == {"other/code/a.py"}
+    assert convert("workdir: code", ["other/code/a.py"], "--folder", "other")[0] == {
+        "other/code/a.py"
+    }
     files, (line,) = convert("workdir: lib", ["examples/rl/lib/a.py"], "--folder", "other")
     assert files is None and brief(line) == "5:10 $.workdir file-missing" and '"other"' in line
 
 
 @pytest.mark.parametrize("path", ["~/wheels", "/nonexistent/wheels"])
-def test_a_path_that_depends_on_no_folder_is_missing_without_one(convert, path, monkeypatch, tmp_path):
+def test_a_path_that_depends_on_no_folder_is_missing_without_one(
+    convert, path, monkeypatch, tmp_path
+):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     files, (line,) = convert(f"file_mounts: {{/w: {path}}}", [])
     assert files is None and brief(line).endswith("file-missing") and path in line

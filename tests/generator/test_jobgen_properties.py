@@ -1,4 +1,6 @@
-"""Accepted groups: the chart renders their values, in which Helm reads every text as it was written."""
+"""Accepted groups: the chart renders their values, in which Helm reads every text as it was
+written.
+"""
 
 import subprocess
 
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("helm", HELMS)
 def test_values_render(helm):
     """That they fit the chart's schema is proved for every group of tests/fuzz."""
-    results = (to_values(groups.make(f"render-{number}").encode(), options()) for number in range(60))
+    results = (
+        to_values(groups.make(f"render-{number}").encode(), options()) for number in range(60)
+    )
     accepted = [result.text for result in results if result.text is not None]
     assert len(accepted) >= 20
     for text in accepted[:20]:
@@ -33,10 +37,18 @@ def test_helm_reads_the_same_text(helm, tmp_path):
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: echo, version: 1.0.0}")
     (tmp_path / "templates/values.yaml").write_text("values: {{ .Values.texts | toJson }}")
     texts = {
-        f"t{index}": text for index, text in enumerate([*SCRIPTS, *AMBIGUOUS, "/a:b", "a:b", "a@b", "x: y", "# x", "é"])
+        f"t{index}": text
+        for index, text in enumerate(
+            [*SCRIPTS, *AMBIGUOUS, "/a:b", "a:b", "a@b", "x: y", "# x", "é"]
+        )
     }
-    texts |= {"numbers": [1, 2.5, 1e-5, True, None, {}, []], **{word: "key" for word in AMBIGUOUS if word}}
+    texts |= {
+        "numbers": [1, 2.5, 1e-5, True, None, {}, []],
+        **{word: "key" for word in AMBIGUOUS if word},
+    }
     command = [helm, "template", "echo", str(tmp_path), "-f", "-"]
-    done = subprocess.run(command, input=dump({"texts": texts}, b"").encode(), capture_output=True, timeout=60)
+    done = subprocess.run(
+        command, input=dump({"texts": texts}, b"").encode(), capture_output=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr.decode()
     assert yaml.safe_load(done.stdout)["values"] == texts

@@ -21,13 +21,19 @@ def test_a_fraction_of_a_gpu_is_rounded_up(task_values, task_notes):
     task = resources("{accelerators: 'V100:0.5'}")
     assert task_values(task)["accelerator"] == {"types": ["V100"], "count": 1}
     (note,) = task_notes(task)
-    assert brief(note) == "$.resources.accelerators honoured-differently" and "rounded up to 1" in note
+    assert (
+        brief(note) == "$.resources.accelerators honoured-differently" and "rounded up to 1" in note
+    )
 
 
 def test_an_unknown_gpu_type_causes_a_warning(task_notes, task_values):
     (note,) = task_notes(resources("{accelerators: MI300X}"))
     assert note.startswith("warning[") and brief(note) == "$.resources.accelerators unknown-gpu"
-    assert "nvidia.com/gpu.product=MI300X" in note and "accelerators.types" in note and "Pending" in note
+    assert (
+        "nvidia.com/gpu.product=MI300X" in note
+        and "accelerators.types" in note
+        and "Pending" in note
+    )
     assert task_values(resources("{accelerators: MI300X}"))["accelerator"]["types"] == ["MI300X"]
 
 
@@ -38,11 +44,17 @@ def test_gpu_types_are_written_in_any_case(task_values, name):
             "types": [name],
             "count": 2,
         }
-    assert task_values(resources(f"{{accelerators: {{{name.lower()}: 2}}}}"))["accelerator"]["types"] == [name]
-    assert task_values(resources(f"{{gpus: [{name.lower()}, {name}]}}"))["accelerator"]["types"] == [name]
+    assert task_values(resources(f"{{accelerators: {{{name.lower()}: 2}}}}"))["accelerator"][
+        "types"
+    ] == [name]
+    assert task_values(resources(f"{{gpus: [{name.lower()}, {name}]}}"))["accelerator"][
+        "types"
+    ] == [name]
 
 
-def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(task_values, task_notes, errors):
+def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(
+    task_values, task_notes, errors
+):
     task = resources("{infra: 'k8s/aws:eks:cluster/prod'}")
     assert task_values(task) == {"numNodes": 1}
     (note,) = task_notes(task)
@@ -54,7 +66,8 @@ def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(task_values,
     assert 'task "t"' in line and "context" in line
 
 
-# What SkyPilot refuses, too, is compared in tests/differential, and what the schema refuses has an example there.
+# What SkyPilot refuses, too, is compared in tests/differential, and what the schema refuses has an
+# example there.
 REFUSED = {
     "accelerators": ["tpu-v5e-8"],
     "infra": ["aws/us-east-1", "'*/us-east-1'"],

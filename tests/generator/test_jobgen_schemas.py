@@ -30,7 +30,11 @@ Validator = jsonschema.validators.extend(jsonschema.Draft7Validator, type_checke
 def findings(name: str, value: object) -> dict[str, str]:
     """Code -> severity."""
     found = {}
-    schema.validate(ROOTS[name], value, lambda code, path, message, severity, key: found.update({code: severity}))
+    schema.validate(
+        ROOTS[name],
+        value,
+        lambda code, path, message, severity, key: found.update({code: severity}),
+    )
     return found
 
 
@@ -69,7 +73,9 @@ def fields(part: dict, path: str = "$"):
         yield from fields(each, f"{path}.{key}")
 
 
-FIELDS = [(name, *each) for name, root in ROOTS.items() for each in fields(root) if each[0].count(".") < 3]
+FIELDS = [
+    (name, *each) for name, root in ROOTS.items() for each in fields(root) if each[0].count(".") < 3
+]
 IDS = [f"{name} {path}" for name, path, _ in FIELDS]
 
 
@@ -80,7 +86,11 @@ def test_every_field_has_support_a_description_and_examples(name, path, field):
     assert field["description"].endswith(".")
     assert field["x-support"] in ("honoured", "honoured-differently", "ignored", "refused")
     assert field["x-support"] == "honoured" or field["x-note"]
-    assert field.get("examples") or "See the fields below." in field.get("x-note", "") or field.get("properties")
+    assert (
+        field.get("examples")
+        or "See the fields below." in field.get("x-note", "")
+        or field.get("properties")
+    )
 
 
 @pytest.mark.parametrize(("name", "path", "field"), FIELDS, ids=IDS)
@@ -92,11 +102,17 @@ def test_examples_have_the_support_that_the_table_states(name, path, field):
             value = {key: value}
         document = {**base, **value}
         assert accepts(name, document) == (field["x-support"] != "refused"), example
-        assert Validator(ROOTS[name]).is_valid(document) == (field["x-support"] != "refused"), example
-        assert field["x-support"] != "ignored" or "ignored-field" in findings(name, document), example
+        assert Validator(ROOTS[name]).is_valid(document) == (field["x-support"] != "refused"), (
+            example
+        )
+        assert field["x-support"] != "ignored" or "ignored-field" in findings(name, document), (
+            example
+        )
 
 
-@pytest.mark.parametrize("seed", sorted((REPO / "tests/generator/seeds").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "seed", sorted((REPO / "tests/generator/seeds").glob("*.yaml")), ids=lambda path: path.name
+)
 def test_schema_for_editors_accepts_each_document(seed):
     import yaml
 
@@ -106,7 +122,13 @@ def test_schema_for_editors_accepts_each_document(seed):
 
 
 def patterns(part: object):
-    for key, each in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+    for key, each in (
+        part.items()
+        if isinstance(part, dict)
+        else enumerate(part)
+        if isinstance(part, list)
+        else ()
+    ):
         yield from [each] if key == "pattern" and isinstance(each, str) else patterns(each)
 
 
@@ -114,9 +136,35 @@ def patterns(part: object):
 def test_patterns_take_linear_time(pattern):
     """20,000 characters take well under a millisecond; in quadratic time it would be a second."""
     compiled = re.compile(pattern)
-    short = ["a", "0", ".", "-", "/", "$", ":", "*", "a.", "a-", "a/", "/a", "a$", "a:", "0.", "A-", "a@", "1G"]
+    short = [
+        "a",
+        "0",
+        ".",
+        "-",
+        "/",
+        "$",
+        ":",
+        "*",
+        "a.",
+        "a-",
+        "a/",
+        "/a",
+        "a$",
+        "a:",
+        "0.",
+        "A-",
+        "a@",
+        "1G",
+    ]
     for text in [*short, "/..", "a\n", "$\n", "k8s/", "https://a:", "secrets:"]:
-        for before, after in (("", ""), ("", "\n"), ("", "!"), ("k8s/", " \n"), ("https://", ""), ("/", "/")):
+        for before, after in (
+            ("", ""),
+            ("", "\n"),
+            ("", "!"),
+            ("k8s/", " \n"),
+            ("https://", ""),
+            ("/", "/"),
+        ):
             start = time.process_time()
             compiled.search(before + text * (20_000 // len(text)) + after)
             assert time.process_time() - start < 0.2, (before, text, after)
@@ -124,7 +172,16 @@ def test_patterns_take_linear_time(pattern):
 
 @pytest.mark.parametrize(
     ("amount", "fits"),
-    [("1", True), (1, True), (0.5, True), ("129e6", True), ("abc", False), ("-1", False), (-1, False), (True, False)],
+    [
+        ("1", True),
+        (1, True),
+        (0.5, True),
+        ("129e6", True),
+        ("abc", False),
+        ("-1", False),
+        (-1, False),
+        (True, False),
+    ],
 )
 def test_an_amount_of_a_pod_is_a_number_or_a_quantity(amount: object, fits: bool) -> None:
     """A limit for numbers, such as minimum, leaves texts alone."""

@@ -1,4 +1,6 @@
-"""Ways out that the messages name: they fit the mistake, and what Kubernetes or the chart would refuse is refused."""
+"""Ways out that the messages name: they fit the mistake, and what Kubernetes or the chart would
+refuse is refused.
+"""
 
 import pytest
 
@@ -25,13 +27,29 @@ def test_fields_of_the_header_that_belong_elsewhere(errors, values):
         ("{tolerationss: []}", f"{POD}.tolerationss unknown-field", '"tolerations"'),
         ("{tolerations: [{kye: a}]}", f"{POD}.tolerations[0].kye unknown-field", '"key"'),
         ("{nodeSelector: {a: 1}}", f"{POD}.nodeSelector.a wrong-type", "text"),
-        ("{securityContext: {privileged: true}}", f"{POD}.securityContext.privileged unknown-field", ""),
-        ("{terminationGracePeriodSeconds: 600}", f"{POD}.terminationGracePeriodSeconds refused-field", "the chart's"),
+        (
+            "{securityContext: {privileged: true}}",
+            f"{POD}.securityContext.privileged unknown-field",
+            "",
+        ),
+        (
+            "{terminationGracePeriodSeconds: 600}",
+            f"{POD}.terminationGracePeriodSeconds refused-field",
+            "the chart's",
+        ),
         ("{ephemeralContainers: []}", f"{POD}.ephemeralContainers refused-field", "kubectl debug"),
         ("{volumes: [{name: tmp, emptyDir: {}}]}", f"{POD}.volumes[0].name bad-value", "chart"),
         ("{volumes: [{emptyDir: {}}]}", f"{POD}.volumes[0] missing-field", "name"),
-        ("{containers: [{env: [{name: A, value: 1}]}]}", f"{POD}.containers[0].env[0].value wrong-type", "quotes"),
-        ("{containers: [{restartPolicy: Always}]}", f"{POD}.containers[0].restartPolicy refused-field", "job_recovery"),
+        (
+            "{containers: [{env: [{name: A, value: 1}]}]}",
+            f"{POD}.containers[0].env[0].value wrong-type",
+            "quotes",
+        ),
+        (
+            "{containers: [{restartPolicy: Always}]}",
+            f"{POD}.containers[0].restartPolicy refused-field",
+            "job_recovery",
+        ),
         (
             "{containers: [{securityContext: {privileged: true}}]}",
             f"{POD}.containers[0].securityContext missing-field",
@@ -39,7 +57,9 @@ def test_fields_of_the_header_that_belong_elsewhere(errors, values):
         ),
     ],
 )
-def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(task_error, spec, expected, words):
+def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(
+    task_error, spec, expected, words
+):
     error = task_error(f"name: t\n{pod(spec)}\n")
     assert brief(error) == expected and words in error
 
@@ -77,8 +97,7 @@ IMAGE = "image_id: docker:pytorch/pytorch:2.9.0"
 
 
 def test_the_launcher_is_that_of_the_file_or_of_the_command_line(values):
-    group = (
-        f"name: rl\nexecution: parallel\n---\nname: t\nlauncher: torchrun\nresources: {{{IMAGE}}}\nrun: torchrun a.py\n"
-    )
+    group = "name: rl\nexecution: parallel\n---\nname: t\nlauncher: torchrun\n"
+    group += f"resources: {{{IMAGE}}}\nrun: torchrun a.py\n"
     assert values(group)[0]["tasks"]["t"]["launcher"] == "torchrun"
     assert values(group, "--launcher", "ddp-launch")[0]["tasks"]["t"]["launcher"] == "ddp-launch"

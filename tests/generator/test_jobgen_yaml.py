@@ -51,10 +51,13 @@ def test_ambiguous_keys_are_quoted():
 
 
 @pytest.mark.parametrize(
-    "script", ["echo hi\n", "if a; then\n\tb\nfi\n", "blanks  \nnext\n", "x" * 500 + "\n", "größe 🎉\n"]
+    "script",
+    ["echo hi\n", "if a; then\n\tb\nfi\n", "blanks  \nnext\n", "x" * 500 + "\n", "größe 🎉\n"],
 )
 def test_scripts_are_written_as_blocks(script):
-    assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in dumped({"run": script})
+    assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in dumped(
+        {"run": script}
+    )
 
 
 def test_order_of_keys_is_kept():

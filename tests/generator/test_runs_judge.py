@@ -1,4 +1,6 @@
-"""kubectl runs: the judge, over the charts' objects with each fault on each rank in each state of the run."""
+"""kubectl runs: the judge, over the charts' objects with each fault on each rank in each state of
+the run.
+"""
 
 import functools
 import itertools
@@ -51,13 +53,43 @@ WAITS = {
         "Unschedulable",
         "0/4 nodes: no room",
     ),
-    "gate": ("queued", "SchedulingGated", Cluster.unscheduled, "SchedulingGated", "Scheduling is blocked"),
+    "gate": (
+        "queued",
+        "SchedulingGated",
+        Cluster.unscheduled,
+        "SchedulingGated",
+        "Scheduling is blocked",
+    ),
     "unseen": ("pending", "Pending", unseen),
-    "image": ("starting", "ImagePullBackOff", Cluster.waiting, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'),
-    "image name": ("starting", "InvalidImageName", Cluster.waiting, "InvalidImageName", "couldn't parse"),
+    "image": (
+        "starting",
+        "ImagePullBackOff",
+        Cluster.waiting,
+        "ImagePullBackOff",
+        'Back-off pulling image "x/y:typo"',
+    ),
+    "image name": (
+        "starting",
+        "InvalidImageName",
+        Cluster.waiting,
+        "InvalidImageName",
+        "couldn't parse",
+    ),
     "pulls": ("starting", "ContainerCreating", Cluster.waiting, "ContainerCreating"),
-    "secret": ("starting", "CreateContainerConfigError", Cluster.waiting, "CreateContainerConfigError", "not found"),
-    "command": ("starting", "RunContainerError", Cluster.waiting, "RunContainerError", 'exec: "sh": not found'),
+    "secret": (
+        "starting",
+        "CreateContainerConfigError",
+        Cluster.waiting,
+        "CreateContainerConfigError",
+        "not found",
+    ),
+    "command": (
+        "starting",
+        "RunContainerError",
+        Cluster.waiting,
+        "RunContainerError",
+        'exec: "sh": not found',
+    ),
     "mount": ("starting", "FailedMount", mounts),
     "no pod": ("missing", "NoPod", Cluster.removed),
 }
@@ -67,8 +99,20 @@ ENDS = {
     "out of memory": ("failed", "OOMKilled", Cluster.ended, 137, "", LATER, "OOMKilled"),
     "killed": ("failed", "Error", Cluster.ended, 137),
     "no start": ("failed", "StartError", Cluster.ended, 128, "exec", LATER, "StartError"),
-    "rendezvous": ("failed", "slow-import", Cluster.ended, 69, "exit code 69 (slow-import): all nodes joined. set X"),
-    "hang": ("failed", "no-progress", Cluster.ended, 70, "exit code 70 (no-progress): no rank made progress. look"),
+    "rendezvous": (
+        "failed",
+        "slow-import",
+        Cluster.ended,
+        69,
+        "exit code 69 (slow-import): all nodes joined. set X",
+    ),
+    "hang": (
+        "failed",
+        "no-progress",
+        Cluster.ended,
+        70,
+        "exit code 70 (no-progress): no rank made progress. look",
+    ),
     "stopped": ("stopped", "Terminating", Cluster.ended, 143),
 }
 # What happens to a pod that runs.
@@ -96,7 +140,9 @@ def test_each_fault_of_each_rank_is_named(name, fault):
         rest = {each.phase for each in status.ranks if each.name != rank}
         waits = fault in WAITS and name != "alone"
         assert rest == ({"waiting"} if waits else {"running"}), rank
-        assert {each.cause for each in status.findings} - {cause} == ({"barrier"} if waits else set()), rank
+        assert {each.cause for each in status.findings} - {cause} == (
+            {"barrier"} if waits else set()
+        ), rank
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -109,7 +155,10 @@ def test_of_two_failures_the_earlier_is_the_first(name):
         (first,) = [each for each in found.judged().findings if each.first]
         assert (first.ranks, first.exit_code, first.lines) == ((one,), 3, ("boom",)), (one, two)
         found.waiting(two, "ErrImagePull")
-        assert {"Error", "ErrImagePull"} <= {each.cause for each in found.judged().findings}, (one, two)
+        assert {"Error", "ErrImagePull"} <= {each.cause for each in found.judged().findings}, (
+            one,
+            two,
+        )
 
 
 def test_ranks_that_a_failure_ended_are_no_finding():
@@ -119,7 +168,12 @@ def test_ranks_that_a_failure_ended_are_no_finding():
             found = base.copy()
             for other in found.pods:
                 # The clock of another node may be behind.
-                found.ended(other, 1, f"[FATAL] node={other} exit_code=1 stopped: failed {rank} 7", at=BEFORE)
+                found.ended(
+                    other,
+                    1,
+                    f"[FATAL] node={other} exit_code=1 stopped: failed {rank} 7",
+                    at=BEFORE,
+                )
             found.ended(rank, 7, "Traceback\nKeyError: 'x'")
             status = found.judged()
             (finding,) = status.findings
@@ -138,7 +192,11 @@ def test_a_run_without_pods_has_the_reason_of_its_object():
         found.removed(rank)
     status = found.judged()
     (finding,) = status.findings
-    assert (status.state, finding.cause, finding.detail) == ("failed", "FailedJobs", "first failed job: learner-1")
+    assert (status.state, finding.cause, finding.detail) == (
+        "failed",
+        "FailedJobs",
+        "first failed job: learner-1",
+    )
 
 
 def test_a_job_that_failed_without_a_pod_has_its_own_reason():
@@ -148,7 +206,11 @@ def test_a_job_that_failed_without_a_pod_has_its_own_reason():
     found.condition(job, "Failed", "DeadlineExceeded", "was active longer than the deadline")
     status = found.judged()
     (first,) = [each for each in status.findings if each.first]
-    assert (status.state, first.cause, first.ranks) == ("failed", "DeadlineExceeded", ("learner-1",))
+    assert (status.state, first.cause, first.ranks) == (
+        "failed",
+        "DeadlineExceeded",
+        ("learner-1",),
+    )
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.key)
@@ -163,11 +225,17 @@ def test_the_launchers_verdict_is_the_cause_as_it_is(cause, tmp_path, monkeypatc
             found.ended(rank, int(cause.code), said.read_text())
         found.condition(found.owner, "Failed", "FailedJobs")
         (finding,) = found.judged().findings
-        assert (finding.cause, finding.ranks, finding.exit_code) == (cause.key, tuple(found.pods), cause.code)
+        assert (finding.cause, finding.ranks, finding.exit_code) == (
+            cause.key,
+            tuple(found.pods),
+            cause.code,
+        )
         assert "facts of the run" in finding.detail and cause.remedy in finding.detail
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("WARN", 0), ("FAIL", 1), ("INCOMPLETE", 2)])
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("PASS", 0), ("WARN", 0), ("FAIL", 1), ("INCOMPLETE", 2)]
+)
 def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
     found = cluster("gpu-accept", nodes=1, gpusPerNode=8)
     found.accepted("gpu-0", code, f"{verdict}: gemm_bf16 401 TFLOP/s\nhbm 2,900 GB/s")
@@ -188,7 +256,9 @@ def test_a_node_that_must_report_and_has_no_pod_is_named(nodes, there):
     status = found.judged()
     (finding,) = status.findings
     assert (status.state, finding.cause, len(finding.ranks)) == ("pending", "NoNode", 3 - there)
-    assert isinstance(nodes, int) or set(finding.ranks) == {"gpu-0", "gpu-1", "gpu-2"} - {r.node for r in status.ranks}
+    assert isinstance(nodes, int) or set(finding.ranks) == {"gpu-0", "gpu-1", "gpu-2"} - {
+        r.node for r in status.ranks
+    }
 
 
 @pytest.mark.parametrize("ready", [True, False])
@@ -225,7 +295,9 @@ def test_ranks_that_the_join_timeout_names_are_the_cause():
     found.waiting("buffer-0", "ErrImagePull", "denied")
     causes = {each.cause: each for each in found.judged().findings}
     assert set(causes["join-timeout"].ranks) == {"learner-0", "learner-1", "eval-0"}
-    assert "buffer-0" in causes["join-timeout"].detail and causes["ErrImagePull"].ranks == ("buffer-0",)
+    assert "buffer-0" in causes["join-timeout"].detail and causes["ErrImagePull"].ranks == (
+        "buffer-0",
+    )
 
 
 def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
@@ -237,15 +309,26 @@ def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
         found.ended(rank, 66, "these ranks were missing: buffer-0")
     found.condition(found.owner, "Failed")
     first = found.judged().findings[0]
-    assert first.cause == "join-timeout" and first.lines[-1] == "buffer-0: FailedScheduling: Insufficient cpu"
+    assert (
+        first.cause == "join-timeout"
+        and first.lines[-1] == "buffer-0: FailedScheduling: Insufficient cpu"
+    )
 
 
 def test_the_queue_says_why_it_holds_a_group():
     for workload in ("jobset", "jobs"):
         found = cluster(workload=workload, kueue={"queueName": "gpus"})
-        why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
+        why = {
+            "type": "QuotaReserved",
+            "status": "False",
+            "reason": "Pending",
+            "message": "insufficient unused quota",
+        }
         found.objects["workloads"] = [
-            {"metadata": {"name": "w", "ownerReferences": [{"name": found.run_id}]}, "status": {"conditions": [why]}}
+            {
+                "metadata": {"name": "w", "ownerReferences": [{"name": found.run_id}]},
+                "status": {"conditions": [why]},
+            }
         ]
         for rank in list(found.pods):
             if workload == "jobset":
@@ -269,7 +352,11 @@ def test_refused_pods_and_absent_controllers_are_told_apart():
     found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
     found.event("another", "FailedCreate", "not ours")
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
-    assert (finding.cause, finding.ranks, finding.detail) == ("FailedCreate", ("learner-1",), "exceeded quota: compute")
+    assert (finding.cause, finding.ranks, finding.detail) == (
+        "FailedCreate",
+        ("learner-1",),
+        "exceeded quota: compute",
+    )
     for rank in list(found.pods):
         found.removed(rank)
     found.objects["children"], found.objects["events"] = [], []
@@ -283,9 +370,16 @@ def test_a_job_that_a_jobset_could_not_create_is_named():
     job = found.job("learner-1")
     found.objects["children"].remove(job)
     message = f'job "{job["metadata"]["name"]}" creation failed with error: must be less than the memory limit of 32Mi'
-    found.event(found.owner["metadata"]["name"], "JobCreationFailed", f'job "another" creation failed\n{message}')
+    found.event(
+        found.owner["metadata"]["name"],
+        "JobCreationFailed",
+        f'job "another" creation failed\n{message}',
+    )
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
-    assert (finding.cause, finding.ranks) == ("JobCreationFailed", ("learner-1",)) and message in finding.detail
+    assert (finding.cause, finding.ranks) == (
+        "JobCreationFailed",
+        ("learner-1",),
+    ) and message in finding.detail
 
 
 def test_a_failed_sidecar_is_named():
@@ -295,7 +389,9 @@ def test_a_failed_sidecar_is_named():
     ended = {"terminated": {"exitCode": 1, "message": "plan: no such file"}}
     pod["status"]["initContainerStatuses"] = [{"name": "agent", "state": crash, "lastState": ended}]
     causes = {each.cause: each for each in found.judged().findings}
-    assert "no such file" in causes["CrashLoopBackOff"].detail and causes["CrashLoopBackOff"].ranks == ("buffer-0",)
+    assert "no such file" in causes["CrashLoopBackOff"].detail and causes[
+        "CrashLoopBackOff"
+    ].ranks == ("buffer-0",)
 
 
 def test_a_replaced_pod_stands_for_its_rank_which_has_passed_the_barrier():
@@ -338,7 +434,9 @@ def test_a_group_that_is_done_waits_for_nothing():
         if not rank.startswith("learner"):  # JobSet deletes the auxiliary Jobs that still run
             found.removed(rank)
     found.condition(found.owner, "Completed")
-    found.objects["children"] = [each for each in found.objects["children"] if "learner" in each["metadata"]["name"]]
+    found.objects["children"] = [
+        each for each in found.objects["children"] if "learner" in each["metadata"]["name"]
+    ]
     status = found.judged()
     assert (status.state, status.findings) == ("done", [])
 
@@ -356,6 +454,8 @@ def test_the_job_that_checks_the_template_is_no_run():
     found = cluster("ddp-run")
     (run,) = found.objects["jobs"]
     later = {**run["metadata"], "name": "rl-ddp-run-check", "creationTimestamp": LATER}
-    found.objects["jobs"].append({**run, "metadata": later, "spec": {**run["spec"], "completions": 0}})
+    found.objects["jobs"].append(
+        {**run, "metadata": later, "spec": {**run["spec"], "completions": 0}}
+    )
     status = found.judged()
     assert (status.state, len(status.ranks)) == ("running", 3)

@@ -1,11 +1,15 @@
-"""make upstream: groups of a checkout are found, and get the folder and the values of variables that they need."""
+"""make upstream: groups of a checkout are found, and get the folder and the values of variables
+that they need.
+"""
 
 import subprocess
 import sys
 
 from hack.paths import REPO
 
-GROUP = "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: , HF_TOKEN: }\nworkdir: %s\n"
+GROUP = (
+    "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: , HF_TOKEN: }\nworkdir: %s\n"
+)
 
 
 def test_every_group_has_a_verdict(tmp_path):
@@ -23,10 +27,16 @@ def test_every_group_has_a_verdict(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "hack.upstream", tmp_path], cwd=REPO, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "hack.upstream", tmp_path],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    rows = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines() if ".yaml" in line)
+    rows = dict(
+        line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines() if ".yaml" in line
+    )
     refused = rows.pop("from-nowhere/group.yaml")
     assert refused.startswith("refused: file-missing: ")
     names = ("from-its-folder", "from-the-checkout", "template")

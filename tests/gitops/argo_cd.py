@@ -48,7 +48,8 @@ class ArgoCD:
         self.binary = go_tools.build("argocd") / "argocd"
         self.environment = {
             **os.environ,
-            "ARGOCD_FAKE_IN_CLUSTER": "true",  # https://kubernetes.default.svc is the cluster of KUBECONFIG
+            # https://kubernetes.default.svc is the cluster of KUBECONFIG
+            "ARGOCD_FAKE_IN_CLUSTER": "true",
             "ARGOCD_GPG_ENABLED": "false",
             "ARGOCD_RECONCILIATION_JITTER": "0s",
             "ARGOCD_APPLICATION_CONTROLLER_SELF_HEAL_TIMEOUT_SECONDS": "1",
@@ -73,17 +74,27 @@ class ArgoCD:
         (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
         # The repo server runs it for each commit, signed or not.
         sources = Path(go_tools.source("argocd", "github.com/argoproj/argo-cd/v3")["Dir"])
-        wrapper = shutil.copyfile(sources / "hack/git-verify-wrapper.sh", tools / "git-verify-wrapper.sh")
+        wrapper = shutil.copyfile(
+            sources / "hack/git-verify-wrapper.sh", tools / "git-verify-wrapper.sh"
+        )
         wrapper.chmod(0o755)
         install(tools, "jobgen")
         self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
-        self.launch("argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin")
+        self.launch(
+            "argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin"
+        )
         self.launch(
             "argocd-repo-server", self.binary, *common, "--address", "127.0.0.1", "--port", str(repo),
             "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--disable-tls", "--redis", address,
             "--client-ca-path", "",  # its default is refused without TLS
         )  # fmt: skip
-        serves = ("--repo-server", f"127.0.0.1:{repo}", "--repo-server-plaintext", "--redis", address)
+        serves = (
+            "--repo-server",
+            f"127.0.0.1:{repo}",
+            "--repo-server-plaintext",
+            "--redis",
+            address,
+        )
         here = ("--namespace", NAMESPACE, "--kubeconfig", os.environ["KUBECONFIG"])
         self.launch(
             "argocd-application-controller", self.binary, *common, *serves, *here, "--metrics-port", "0",
@@ -101,31 +112,46 @@ class ArgoCD:
         wait_until(self.answers, "the API server of Argo CD answers", 120)
 
     def launch(self, name: str, *command: str | Path) -> None:
-        self.programs.launch(name, *command, environment={**self.environment, "ARGOCD_BINARY_NAME": name})
+        self.programs.launch(
+            name, *command, environment={**self.environment, "ARGOCD_BINARY_NAME": name}
+        )
 
     def answers(self) -> bool:
         return self.programs.all_run() and self.try_cli("app", "list").returncode == 0
 
     def try_cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.binary), "--server", f"127.0.0.1:{self.port}", "--plaintext", *arguments]
+        command = [
+            str(self.binary),
+            "--server",
+            f"127.0.0.1:{self.port}",
+            "--plaintext",
+            *arguments,
+        ]
         environment = {**self.environment, "ARGOCD_BINARY_NAME": "argocd"}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
     def cli(self, *arguments: str) -> str:
         done = self.try_cli(*arguments)
-        assert done.returncode == 0, f"argocd {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"argocd {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         return done.stdout
 
     def sync(self, name: str) -> None:
         """Sync by hand; again while Argo CD is at a sync of its own."""
-        wait_until(lambda: self.try_cli("app", "sync", name).returncode == 0, f"argocd app sync {name}")
+        wait_until(
+            lambda: self.try_cli("app", "sync", name).returncode == 0, f"argocd app sync {name}"
+        )
 
     def application(self, name: str, refresh: str = "normal") -> dict | None:
         """The Application after a comparison with the newest commit; None if it does not exist."""
         command = ("kubectl", "--namespace", NAMESPACE)
         if refresh:
             mark = f"argocd.argoproj.io/refresh={refresh}"
-            subprocess.run([*command, "annotate", "application", name, mark, "--overwrite"], capture_output=True)
+            subprocess.run(
+                [*command, "annotate", "application", name, mark, "--overwrite"],
+                capture_output=True,
+            )
         found = run(*command, "get", "application", name, "--ignore-not-found", "--output=json")
         return json.loads(found) if found.strip() else None
 
@@ -146,7 +172,14 @@ def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
             run(*here, "apply", "-f", "-", input=BASE)
             run(*here, "create", "configmap", "argocd-cm")
             run(*here, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
-            run(*here, "patch", "configmap", "argocd-cm", "--patch-file", str(SETTINGS / "argocd-cm.yaml"))
+            run(
+                *here,
+                "patch",
+                "configmap",
+                "argocd-cm",
+                "--patch-file",
+                str(SETTINGS / "argocd-cm.yaml"),
+            )
             key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
             run(*here, "patch", "secret", "argocd-secret", "--patch", key)
             argo.start()
@@ -156,15 +189,21 @@ def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
 
 
 def remove(argo: ArgoCD) -> None:
-    """Delete the Applications while Argo CD still runs, because it removes their objects and then their finalizers."""
+    """Delete the Applications while Argo CD still runs, because it removes their objects and then
+    their finalizers.
+    """
     for kind in ("applicationsets", "applications"):
         command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
         subprocess.run(command, capture_output=True, timeout=150)
     argo.programs.stop()
     left = subprocess.run(
-        ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"], capture_output=True, text=True
+        ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"],
+        capture_output=True,
+        text=True,
     ).stdout.split()
     for name in left:  # of a test that failed
         patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
-        subprocess.run(["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True)
+        subprocess.run(
+            ["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True
+        )
     run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

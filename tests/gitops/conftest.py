@@ -33,7 +33,9 @@ class Team(GitRuns):
     argo: ArgoCD
 
     def apply(self, manifest: str, *settings: dict) -> str:
-        """Apply a file of gitops/argocd with the values that its reader sets; return the object's name."""
+        """Apply a file of gitops/argocd with the values that its reader sets; return the object's
+        name.
+        """
         found = yaml.safe_load(self.manifest(argo_cd.SETTINGS / manifest))
         found["metadata"]["name"] += f"-{self.space.name}"
         template = found["spec"].get("template")
@@ -43,16 +45,21 @@ class Team(GitRuns):
         spec["destination"]["namespace"] = self.space.name
         for setting in settings:
             spec["syncPolicy"]["automated"].update(setting)
-        self.space.cluster.kubectl("apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found))
+        self.space.cluster.kubectl(
+            "apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found)
+        )
         return found["metadata"]["name"]
 
     def wait_for(self, application: str, groups: str, exists: bool = True) -> None:
         """Wait until the ApplicationSet `groups` has made or removed the Application."""
 
         def found() -> bool:
-            # Asked again each time: an answer from Argo CD's cache of commits may precede the newest one.
+            # Asked again each time: an answer from Argo CD's cache of commits may precede the
+            # newest one.
             mark = ("argocd.argoproj.io/application-set-refresh=true", "--overwrite")
-            self.space.cluster.kubectl("--namespace", argo_cd.NAMESPACE, "annotate", "applicationset", groups, *mark)
+            self.space.cluster.kubectl(
+                "--namespace", argo_cd.NAMESPACE, "annotate", "applicationset", groups, *mark
+            )
             return (self.argo.application(application, refresh="") is not None) == exists
 
         wait_until(found, f"{application} {'exists' if exists else 'is gone'}")
@@ -68,7 +75,9 @@ def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
             for kind in ("applicationsets", "applications"):
                 mine = [
                     name
-                    for name in cluster.kubectl("--namespace", argo_cd.NAMESPACE, "get", kind, "-o", "name").split()
+                    for name in cluster.kubectl(
+                        "--namespace", argo_cd.NAMESPACE, "get", kind, "-o", "name"
+                    ).split()
                     if name.endswith(space.name)
                 ]
                 if mine:

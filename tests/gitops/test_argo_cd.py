@@ -36,7 +36,11 @@ def replaced(team: Team, application: str, old: dict[str, str]) -> dict[str, str
 
 
 def health_of(application: dict, kind: str) -> list[dict]:
-    return [each.get("health", {}) for each in application["status"]["resources"] if each["kind"] == kind]
+    return [
+        each.get("health", {})
+        for each in application["status"]["resources"]
+        if each["kind"] == kind
+    ]
 
 
 def test_one_file_is_one_run(team: Team, tmp_path) -> None:

@@ -1,4 +1,6 @@
-"""Health scripts of gitops/argocd, evaluated by Argo CD over statuses of Jobs and JobSets: make test-argocd."""
+"""Health scripts of gitops/argocd, evaluated by Argo CD over statuses of Jobs and JobSets: make
+test-argocd.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from tests.helpers.kube import REPO, run
 ARGOCD = REPO / "gitops/argocd"
 SUITES = sorted((ARGOCD / "health").glob("*/*/health_test.yaml"))
 CASES = [
-    pytest.param(suite.parent / case["inputPath"], case["healthStatus"], id=f"{suite.parent.name}-{case['inputPath']}")
+    pytest.param(
+        suite.parent / case["inputPath"],
+        case["healthStatus"],
+        id=f"{suite.parent.name}-{case['inputPath']}",
+    )
     for suite in SUITES
     for case in yaml.safe_load(suite.read_text())["tests"]
 ]
@@ -21,7 +27,11 @@ CASES = [
 def assess(status: Path, settings: Path) -> dict[str, str]:
     command = ("argocd", "admin", "settings", "resource-overrides", "health", str(status))
     printed = run(*command, "--argocd-cm-path", str(settings))
-    found = dict(line.split(": ", 1) for line in printed.splitlines() if line.startswith(("STATUS: ", "MESSAGE: ")))
+    found = dict(
+        line.split(": ", 1)
+        for line in printed.splitlines()
+        if line.startswith(("STATUS: ", "MESSAGE: "))
+    )
     return {"status": found["STATUS"], "message": found["MESSAGE"]}
 
 
@@ -42,4 +52,7 @@ def test_argo_cd_itself_takes_an_admitted_job_for_a_finished_one(tmp_path: Path)
     settings["data"] = {}
     plain = tmp_path / "argocd-cm.yaml"
     plain.write_text(yaml.safe_dump(settings))
-    assert assess(ARGOCD / "health/batch/Job/testdata/running_after_kueue.yaml", plain)["status"] == "Healthy"
+    assert (
+        assess(ARGOCD / "health/batch/Job/testdata/running_after_kueue.yaml", plain)["status"]
+        == "Healthy"
+    )

@@ -34,7 +34,10 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         follow(found[5])
         second = kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
         assert len(second.split()) == 1 and second != first
-        assert "ComparisonError" in follow(found[6]) and conditions(team, APPLICATION)["ComparisonError"]
+        assert (
+            "ComparisonError" in follow(found[6])
+            and conditions(team, APPLICATION)["ComparisonError"]
+        )
         assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
         assert "ComparisonError" not in follow(found[7])
         assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
@@ -44,5 +47,12 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         left = kubectl("--namespace", NAMESPACE, "get", kinds, "-o", "name").split()
         assert set(left) <= {"configmap/kube-root-ca.crt"}
     finally:
-        kubectl("--namespace", argo_cd.NAMESPACE, "delete", "applicationset", "groups", "--ignore-not-found")
+        kubectl(
+            "--namespace",
+            argo_cd.NAMESPACE,
+            "delete",
+            "applicationset",
+            "groups",
+            "--ignore-not-found",
+        )
         kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

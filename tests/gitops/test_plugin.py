@@ -43,11 +43,16 @@ def test_a_group_file_is_one_run(team: Team) -> None:
     reaches(team, name, "Synced", "Healthy")
 
     team.runs.commit({"groups/pair/group.yaml": GROUP.replace("run: echo", "runs: echo")})
-    wait_until(lambda: "group.yaml:12" in conditions(team, name).get("ComparisonError", ""), "Argo CD names the line")
+    wait_until(
+        lambda: "group.yaml:12" in conditions(team, name).get("ComparisonError", ""),
+        "Argo CD names the line",
+    )
     assert jobsets(team) == second
 
 
 def test_the_image_of_the_plugin_copies_what_exists() -> None:
     lines = (argo_cd.SETTINGS / "plugin/Dockerfile").read_text().splitlines()
-    copied = [line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    copied = [
+        line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line
+    ]
     assert copied and all((REPO / path).exists() for path in copied)

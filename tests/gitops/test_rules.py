@@ -19,9 +19,14 @@ def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
     reaches(team, application, "Synced", "Healthy")
     finished = jobsets(team)
     assert "ttlSecondsAfterFinished" not in team.space.objects("jobsets")[0]["spec"]
-    team.space.kubectl("label", "service", "pair", "app.kubernetes.io/instance=another", "--overwrite")
+    team.space.kubectl(
+        "label", "service", "pair", "app.kubernetes.io/instance=another", "--overwrite"
+    )
     wait_until(
-        lambda: team.argo.application(application) and team.space.objects("service", "app.kubernetes.io/instance=rl"),
+        lambda: (
+            team.argo.application(application)
+            and team.space.objects("service", "app.kubernetes.io/instance=rl")
+        ),
         "Argo CD has mended the Service",
     )
     team.argo.sync(application)
@@ -40,7 +45,9 @@ def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
         held = reaches(team, application, "Synced", "Suspended")
         assert "queue" in health_of(held, "JobSet")[0]["message"]
         assert team.space.objects("pods") == []
-        more = yaml.safe_load(QUEUES.format(name=queue, namespace=team.space.name, quota=8).split("---")[1])
+        more = yaml.safe_load(
+            QUEUES.format(name=queue, namespace=team.space.name, quota=8).split("---")[1]
+        )
         kubectl("apply", "-f", "-", input=yaml.safe_dump(more))
         reaches(team, application, "Synced", "Progressing")
         reaches(team, application, "Synced", "Healthy")
@@ -67,7 +74,12 @@ def test_a_torchrun_job_ends_healthy_or_says_why_not(team: Team) -> None:
 
 def test_the_verdict_of_the_fleet_is_the_health(team: Team) -> None:
     nodes = len(team.space.cluster.schedulable_nodes())
-    fleet = {"device": "cpu", "nodes": nodes, "level": "quick", "checks": ["environment", "compute"]}
+    fleet = {
+        "device": "cpu",
+        "nodes": nodes,
+        "level": "quick",
+        "checks": ["environment", "compute"],
+    }
     team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
     application = team.apply("gpu-accept.yaml")
     reaches(team, application, "Synced", "Progressing")

@@ -1,4 +1,6 @@
-"""A changed group under Argo CD while its last run still ends: no program of the two runs at the same time."""
+"""A changed group under Argo CD while its last run still ends: no program of the two runs at the
+same time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Observed:
     def watch(self, space: Namespace) -> None:
         for pod in space.watch("pods", 300):
             name = pod["metadata"]["name"]
-            state = {each["name"]: each["state"] for each in pod["status"].get("containerStatuses", [])}
+            state = {
+                each["name"]: each["state"] for each in pod["status"].get("containerStatuses", [])
+            }
             if "running" in state.get("task", {}):
                 self.running[name] = pod["metadata"]["labels"]["job-group/id"]
                 self.seen.add(self.running[name])
@@ -44,7 +48,9 @@ def observed(team: Team) -> Iterator[Observed]:
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_the_old_run_has_ended_before_the_new_one_starts(team: Team, observed: Observed, tmp_path, workload) -> None:
+def test_the_old_run_has_ended_before_the_new_one_starts(
+    team: Team, observed: Observed, tmp_path, workload
+) -> None:
     chosen = f"workload: {workload}\n"
     team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, SLOW)})
     application = team.apply("job-group.yaml")
@@ -55,7 +61,10 @@ def test_the_old_run_has_ended_before_the_new_one_starts(team: Team, observed: O
         replaced(team, application, first)
     else:
         team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
-        wait_until(lambda: team.argo.application(application) and len(observed.seen) == 2, "the second run works")
+        wait_until(
+            lambda: team.argo.application(application) and len(observed.seen) == 2,
+            "the second run works",
+        )
     reaches(team, application, "Synced", "Healthy")
     assert len(observed.seen) == 2
     assert not [met for met in observed.met if len(met) > 1]

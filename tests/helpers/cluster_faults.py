@@ -46,14 +46,23 @@ node.up(nodes()[int(sys.argv[1])], images.from_binary("pause", addons.binary("pa
 
 
 def start_node(node: Node) -> None:
-    """Start a node again that was killed, like a machine after a power failure: its disk has what it had."""
-    run(sys.executable, "-c", START_NODE, str(nodes().index(node)), cwd=REPO)  # the node outlives this process
+    """Start a node again that was killed, like a machine after a power failure: its disk has what
+    it had.
+    """
+    run(
+        sys.executable, "-c", START_NODE, str(nodes().index(node)), cwd=REPO
+    )  # the node outlives this process
 
 
 @contextlib.contextmanager
 def frozen(unit: str) -> Iterator[None]:
     """Stop a process of the control plane, so that it does not answer, and continue it afterwards."""
-    pids = [int(pid) for pid in (processes.tracking() / CGROUP / "system" / unit / "cgroup.procs").read_text().split()]
+    pids = [
+        int(pid)
+        for pid in (processes.tracking() / CGROUP / "system" / unit / "cgroup.procs")
+        .read_text()
+        .split()
+    ]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -66,7 +75,12 @@ def frozen(unit: str) -> Iterator[None]:
 @contextlib.contextmanager
 def cut_network(addresses: dict[Node, str]) -> Iterator[None]:
     """Drop packets between these addresses on different nodes."""
-    routes = [(node, address) for node in addresses for other, address in addresses.items() if other != node]
+    routes = [
+        (node, address)
+        for node in addresses
+        for other, address in addresses.items()
+        if other != node
+    ]
     for node, address in routes:
         run("ip", "-n", node.namespace, "route", "add", "blackhole", address)
     try:

@@ -1,4 +1,6 @@
-"""Controllers as processes of this machine, for the cluster of KUBECONFIG, and their custom resource definitions."""
+"""Controllers as processes of this machine, for the cluster of KUBECONFIG, and their custom
+resource definitions.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,27 @@ class Programs:
 
 @contextlib.contextmanager
 def definitions(files: list[Path], product: str) -> Iterator[None]:
-    """The custom resource definitions in these files, on a cluster that has none of them; removed at the end."""
+    """The custom resource definitions in these files, on a cluster that has none of them; removed
+    at the end.
+    """
     names = [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
     assert names, f"no custom resource definitions of {product}"
     installed = run("kubectl", "get", "crds", "--output=name")
-    assert not any(name in installed for name in names), f"these tests need a cluster without {product}"
+    assert not any(name in installed for name in names), (
+        f"these tests need a cluster without {product}"
+    )
     try:
-        run("kubectl", "apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
-        wait_until(lambda: all(map(established, names)), f"the API server serves the kinds of {product}", 60)
+        run(
+            "kubectl",
+            "apply",
+            "--server-side",
+            *(word for file in files for word in ("-f", str(file))),
+        )
+        wait_until(
+            lambda: all(map(established, names)),
+            f"the API server serves the kinds of {product}",
+            60,
+        )
         yield
     finally:
         run("kubectl", "delete", "crds", "--ignore-not-found", *names)
@@ -60,4 +75,7 @@ def definitions(files: list[Path], product: str) -> Iterator[None]:
 
 def established(definition: str) -> bool:
     status = json.loads(run("kubectl", "get", "crd", definition, "--output=json")).get("status", {})
-    return any((each["type"], each["status"]) == ("Established", "True") for each in status.get("conditions") or [])
+    return any(
+        (each["type"], each["status"]) == ("Established", "True")
+        for each in status.get("conditions") or []
+    )

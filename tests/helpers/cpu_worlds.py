@@ -12,7 +12,9 @@ from gpuworker.judgement.report import Evidence
 
 GPUS = torch.cuda.device_count()
 # The same tests run on GPUs where present. Comparisons of devices need two of them.
-PLANS = {"cpu": Plan("cpu", 0, seconds=1)} | ({"cuda": Plan("cuda", GPUS, seconds=4)} if GPUS else {})
+PLANS = {"cpu": Plan("cpu", 0, seconds=1)} | (
+    {"cuda": Plan("cuda", GPUS, seconds=4)} if GPUS else {}
+)
 
 
 def verdict_on(check, evidence: Evidence, plan: Plan) -> Check:

@@ -1,4 +1,6 @@
-"""Runs of ddp-run on a cluster: start with an injected fault of one node, events of the run, and how its pods end."""
+"""Runs of ddp-run on a cluster: start with an injected fault of one node, events of the run, and
+how its pods end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ JOIN_TIMEOUT_S = 25
 HEARTBEAT_TIMEOUT_S = 15
 SLACK_S = 15  # the end of processes and of containers on two cores that five tests share
 GRACE_PERIOD_S = 20  # of the program; the launcher needs the last 10 s of the pod's
-# The nodes of a local cluster share the cores of one machine, and torch would start a thread per core in every pod.
+# The nodes of a local cluster share the cores of one machine, and torch would start a thread per
+# core in every pod.
 ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
 SHORT_TIMEOUTS = [*ONE_THREAD, "--set", f"timeouts.joinSeconds={JOIN_TIMEOUT_S}"]
 SHORT_TIMEOUTS += [
@@ -74,14 +77,17 @@ def start(
 ) -> None:
     """helm template | kubectl apply, with changes.
 
-    `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is the program.
-    `change`: gets the specs of the nodes' pod and of its container.
+    `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is
+    the program. `change`: gets the specs of the nodes' pod and of its container.
     """
-    # A run that is meant to form a world must import torch first, which takes long on a busy machine.
+    # A run that is meant to form a world must import torch first, which takes long on a busy
+    # machine.
     patient = ["--set", "timeouts.joinSeconds=120"] if program else []
     values = [*space.cluster.helm_image(), *SHORT_TIMEOUTS, *patient, *settings]
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
-    rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
+    rendered = run(
+        "helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values
+    )
     objects = [item for item in yaml.safe_load_all(rendered) if item and not is_hook(item)]
     specs = [template["spec"] for template in pod_templates(objects)]
     pod = next(spec for spec in specs if spec["containers"][0]["name"] == "trainer")
@@ -105,7 +111,9 @@ def node_pods(space: Namespace) -> list[dict]:
 def node_pod(space: Namespace, number: int) -> dict:
     """The pod of a node, as soon as it exists."""
     return wait_until(
-        lambda: next((pod for pod in node_pods(space) if node_index(pod) == number), None), f"pod {number}", 60
+        lambda: next((pod for pod in node_pods(space) if node_index(pod) == number), None),
+        f"pod {number}",
+        60,
     )
 
 
@@ -115,7 +123,9 @@ def pod_name(space: Namespace, number: int) -> str:
 
 def node_index(pod: dict) -> int:
     found = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
-    return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+    return int(
+        found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"]
+    )
 
 
 def wait_for_ends(
@@ -123,11 +133,14 @@ def wait_for_ends(
 ) -> dict[int, End]:
     """Node index -> how the node ended, once all of `numbers` have ended.
 
-    Each must end at most `within_s` + SLACK_S after the fault: after `since`, or else after its own start.
+    Each must end at most `within_s` + SLACK_S after the fault: after `since`, or else after its own
+    start.
     """
     seen: dict[int, End] = {}
     timeout_s = within_s + 60
-    for pod in space.watch("pods", timeout_s):  # not polled, because a failed Job deletes its other pods
+    for pod in space.watch(
+        "pods", timeout_s
+    ):  # not polled, because a failed Job deletes its other pods
         is_node = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
         if is_node and (ended := end_of_pod(pod)):
             seen[node_index(pod)] = ended
@@ -150,17 +163,29 @@ def now() -> datetime:
 def etcd_image() -> str:
     image = os.environ.get("ETCD_IMAGE")
     if not image:
-        pytest.fail("ETCD_IMAGE is not set: an image with etcd 3.4 or 3.5 that the nodes can pull", pytrace=False)
+        pytest.fail(
+            "ETCD_IMAGE is not set: an image with etcd 3.4 or 3.5 that the nodes can pull",
+            pytrace=False,
+        )
     return image
 
 
 def job_ended(space: Namespace) -> str | None:
     conditions = space.objects("jobs")[0].get("status", {}).get("conditions", [])
-    return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+    return next(
+        (
+            c["type"]
+            for c in conditions
+            if c["type"] in ("Complete", "Failed") and c["status"] == "True"
+        ),
+        None,
+    )
 
 
 def completes_without(space: Namespace, number: int) -> dict[int, str]:
-    """Delete the pod of a node; the run completes, and these are the logs of the pods that ended well, by node."""
+    """Delete the pod of a node; the run completes, and these are the logs of the pods that ended
+    well, by node.
+    """
     space.kubectl("delete", "pod", pod_name(space, number), "--wait=false")
     ended = wait_until(lambda: job_ended(space), "the Job ended", 300)
     pods = node_pods(space)
@@ -171,7 +196,11 @@ def completes_without(space: Namespace, number: int) -> dict[int, str]:
 
 def logs_by_node(space: Namespace) -> dict[int, str]:
     """Node index -> log, of the nodes that have started."""
-    started = [pod for pod in node_pods(space) if any("waiting" not in status["state"] for status in containers(pod))]
+    started = [
+        pod
+        for pod in node_pods(space)
+        if any("waiting" not in status["state"] for status in containers(pod))
+    ]
     return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
 
 
@@ -197,7 +226,9 @@ def wait_until_training(space: Namespace) -> None:
         lines.append(line)
         if "trains" in line:
             return
-    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; its log: {''.join(lines)}")
+    raise AssertionError(
+        f"{pod} ended, or 120 s passed, before the program ran; its log: {''.join(lines)}"
+    )
 
 
 def exec_in_node(space: Namespace, number: int, command: str) -> None:

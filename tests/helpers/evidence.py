@@ -24,5 +24,8 @@ def kinds(found) -> set[str]:
 
 def verbs(check) -> set[str]:
     """Of the acts of a check's problems."""
-    acts = (act_of(p.kind, check.name, str(p.numbers.get("measure", "")), p.verdict) for p in check.problems)
+    acts = (
+        act_of(p.kind, check.name, str(p.numbers.get("measure", "")), p.verdict)
+        for p in check.problems
+    )
     return {act.verb for act in acts}

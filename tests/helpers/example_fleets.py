@@ -2,9 +2,9 @@
 
 python -m tests.helpers.example_fleets FILE       240 nodes with 8 GPUs and 15 kinds of fault
 
-docs/fleet-page.png is a screenshot of that page:
-chromium --headless --hide-scrollbars --no-sandbox --window-size=1280,800 --screenshot=docs/fleet-page.png FILE
-docs/fleet-cause.png is its seventh cause, opened, in a window of 900 pixels.
+docs/fleet-page.png is a screenshot of that page: chromium --headless --hide-scrollbars --no-sandbox
+--window-size=1280,800 --screenshot=docs/fleet-page.png FILE docs/fleet-cause.png is its seventh
+cause, opened, in a window of 900 pixels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def report(name: str, fault: str = "", driver: str = "", share: float = 1.0) -> 
 @functools.cache
 def large(racks: int = 15, nodes: int = 16) -> Fleet:
     """One node is pending, two still test, one rack is warm, four nodes have another driver."""
-    names = [f"gpu-r{rack:02}-{node:02}" for rack in range(1, racks + 1) for node in range(1, nodes + 1)]
+    names = [
+        f"gpu-r{rack:02}-{node:02}" for rack in range(1, racks + 1) for node in range(1, nodes + 1)
+    ]
     unreported = {
         "accept-x7k2p": ("gpu-r06-02", "no-report", PENDING),
         "accept-9cxlw": ("gpu-r12-04", "testing", TESTING),
@@ -68,7 +70,9 @@ def large(racks: int = 15, nodes: int = 16) -> Fleet:
         for name in names
         if name not in waiting
     ]  # fmt: skip
-    found = merged(*reports, expected=Expected(names=names, unreported=unreported, requested=REQUESTED))
+    found = merged(
+        *reports, expected=Expected(names=names, unreported=unreported, requested=REQUESTED)
+    )
     found.notes.insert(0, NOTE)
     found.name = "gpu-system/accept"
     return found
@@ -79,11 +83,20 @@ def small() -> Fleet:
     """16 nodes with five faults, one pending node, and the checks across nodes."""
     names = [f"node-{number:02}" for number in range(17)]
     unreported = {"accept-x7k2p": ("node-16", "no-report", PENDING)}
-    ranks = {name: [*range(index * GPUS, (index + 1) * GPUS)] for index, name in enumerate(names[:-1])}
-    slow = problem("FAIL", "slow-rank", "rank 57 (node node-07, cuda:1) is slow: 16.3 ms, the others 14 ms", "rank 57")
+    ranks = {
+        name: [*range(index * GPUS, (index + 1) * GPUS)] for index, name in enumerate(names[:-1])
+    }
+    slow = problem(
+        "FAIL",
+        "slow-rank",
+        "rank 57 (node node-07, cuda:1) is slow: 16.3 ms, the others 14 ms",
+        "rank 57",
+    )
     world = world_report(ranks, world_check("stragglers", slow, ranks=16 * GPUS))
     expected = Expected(names=names, unreported=unreported, requested=REQUESTED)
-    found = merged(*(report(name, FEW.get(name, "")) for name in names[:-1]), world, expected=expected)
+    found = merged(
+        *(report(name, FEW.get(name, "")) for name in names[:-1]), world, expected=expected
+    )
     found.name = "gpu-system/accept"
     return found
 

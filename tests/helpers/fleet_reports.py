@@ -1,4 +1,6 @@
-"""Reports of made-up nodes: whole ones as accept-node writes them, and judged ones small enough to check by hand."""
+"""Reports of made-up nodes: whole ones as accept-node writes them, and judged ones small enough to
+check by hand.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ GROUP = "H100, driver 570.86, torch 2.9"
 
 
 def check(name: str, verdict: str = PASS, reason: str = "", **parts: object) -> dict:
-    """A check; parts are measurements, facts, hashes. Only `judged_of` reads the verdict and the reason."""
+    """A check; parts are measurements, facts, hashes. Only `judged_of` reads the verdict and the
+    reason.
+    """
     empty = dataclasses.asdict(Evidence(name=name, duration_s=1.0))
     return {**empty, "verdict": verdict, "reason": reason, **parts}
 
@@ -54,8 +58,17 @@ def measurement(
     better: str = "higher",
     judged: bool = True,
 ) -> dict:
-    """A measurement without a limit, whose outliers are findings. Only `judged_of` reads the last two."""
-    return {"name": name, "value": value, "unit": unit, "device": device, "better": better, "judged": judged}
+    """A measurement without a limit, whose outliers are findings. Only `judged_of` reads the last
+    two.
+    """
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "device": device,
+        "better": better,
+        "judged": judged,
+    }
 
 
 def group_of(devices: list[str]) -> dict:
@@ -64,12 +77,19 @@ def group_of(devices: list[str]) -> dict:
 
 
 def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes: object) -> dict:
-    """A judged node with one GPU for each speed that passed everything; changes replace parts of the report."""
+    """A judged node with one GPU for each speed that passed everything; changes replace parts of
+    the report.
+    """
     devices = [f"cuda:{index}" for index in range(len(speeds))]
     checks = [
         check("environment"),
-        check("compute", measurements=[measurement(*pair) for pair in zip(speeds, devices, strict=True)]),
-        check("repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts=group_of(devices)),
+        check(
+            "compute",
+            measurements=[measurement(*pair) for pair in zip(speeds, devices, strict=True)],
+        ),
+        check(
+            "repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts=group_of(devices)
+        ),
     ]
     report = {
         "schema_version": SCHEMA_VERSION,
@@ -99,7 +119,9 @@ def judged_of(report: dict) -> Judged:
     fields = {field.name for field in dataclasses.fields(Number)}
     checks = []
     for each in report["checks"]:
-        numbers = [Number(**{k: v for k, v in m.items() if k in fields}) for m in each["measurements"]]
+        numbers = [
+            Number(**{k: v for k, v in m.items() if k in fields}) for m in each["measurements"]
+        ]
         for number in numbers:
             number.value = float("nan") if number.value is None else number.value
         problems = [Problem(**found) for found in each["problems"]]
@@ -121,7 +143,9 @@ def with_problems(report: dict, name: str, *problems: dict) -> dict:
     return report
 
 
-def failing(node: str, reason: str = "cuda:1: 2 products are wrong", kind: str = "wrong-product") -> dict:
+def failing(
+    node: str, reason: str = "cuda:1: 2 products are wrong", kind: str = "wrong-product"
+) -> dict:
     part = reason.partition(": ")[0]
     parts = [part] if part.startswith("cuda:") else []
     return with_problems(node_report(node), "compute", problem(FAIL, kind, reason, *parts))
@@ -134,27 +158,43 @@ def broken_report(node: str) -> dict:
 
 
 REQUESTED = Requested("cuda", 2, "quick")
-LINKS = {"host_link": (63.0, "PCIe 5.0 x16"), "peer_link": (450.0, "NVLink"), "busbw_node": (450.0, "NVLink")}
+LINKS = {
+    "host_link": (63.0, "PCIe 5.0 x16"),
+    "peer_link": (450.0, "NVLink"),
+    "busbw_node": (450.0, "NVLink"),
+}
 
 
 def complete_report(node: str, requested: Requested = REQUESTED, **changes: object) -> dict:
-    """A report of every check of the level with every number that it promises, as accept-node writes it."""
+    """A report of every check of the level with every number that it promises, as accept-node
+    writes it.
+    """
     report = node_report(node, (1.0,) * requested.gpus, requested=dataclasses.asdict(requested))
     del report["judged"]
-    plan, limits = Plan(requested.device, requested.gpus, requested.level), Limits((H100,) * requested.gpus)
+    plan, limits = (
+        Plan(requested.device, requested.gpus, requested.level),
+        Limits((H100,) * requested.gpus),
+    )
     report["checks"] = [
         dataclasses.asdict(_evidence(name, registered.spec, plan, limits, node))
         for name, registered in registry.node_checks().items()
-        if requested.level in registered.spec.seconds and (not requested.checks or name in requested.checks)
+        if requested.level in registered.spec.seconds
+        and (not requested.checks or name in requested.checks)
     ]
     return with_changes(json.loads(to_json(report, None)), changes)
 
 
 def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> Evidence:
     found = Evidence(
-        facts=_facts(plan, node).get(name, group_of(plan.devices) if spec.fingerprints else {"number": 1})
+        facts=_facts(plan, node).get(
+            name, group_of(plan.devices) if spec.fingerprints else {"number": 1}
+        )
         | ({"ranks": plan.gpus} if spec.ranks else {}),
-        hashes={f"{n} {d}": hashlib.sha256(n.encode()).hexdigest() for n in spec.fingerprints for d in plan.devices},
+        hashes={
+            f"{n} {d}": hashlib.sha256(n.encode()).hexdigest()
+            for n in spec.fingerprints
+            for d in plan.devices
+        },
         name=name,
         duration_s=1.0,
     )
@@ -204,15 +244,20 @@ def world_check(name: str, *problems: dict, ranks: int = 4, **numbers: float) ->
     """A check across the nodes of a world with GPUs with its numbers, of which some may be others."""
     measures = registry.world_checks()[name].spec.measures
     values = {
-        each: measure.least or (0.0 if measure.better == "lower" else 400.0) for each, measure in measures.items()
+        each: measure.least or (0.0 if measure.better == "lower" else 400.0)
+        for each, measure in measures.items()
     }
     found = [
         measurement(value, "", each, measures[each].unit, measures[each].better)
         for each, value in (values | numbers).items()
     ]
-    verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {each["verdict"] for each in problems}), PASS)
+    verdict = next(
+        (v for v in (FAIL, INCOMPLETE, WARN) if v in {each["verdict"] for each in problems}), PASS
+    )
     reason = "; ".join(each["reason"] for each in problems)
-    return check(name, verdict, reason, problems=list(problems), measurements=found, facts={"ranks": ranks})
+    return check(
+        name, verdict, reason, problems=list(problems), measurements=found, facts={"ranks": ranks}
+    )
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:
@@ -244,11 +289,14 @@ def source(report: dict) -> Source:
 
 
 def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:
-    return merge([source(each) for each in reports], expected or Expected(len(reports) or None), **options)
+    return merge(
+        [source(each) for each in reports], expected or Expected(len(reports) or None), **options
+    )
 
 
 def changed(report: dict, path: str, value: object) -> dict:
-    """The report in which `a/0/b` is another value, or gone if the value is ...: what a damaged file holds.
+    """The report in which `a/0/b` is another value, or gone if the value is ...: what a damaged
+    file holds.
 
     Only what is on the path is copied.
     """

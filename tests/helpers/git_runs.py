@@ -1,4 +1,6 @@
-"""Runs from git, for Argo CD and Flux: the repositories of charts and of runs, and the group that a person commits."""
+"""Runs from git, for Argo CD and Flux: the repositories of charts and of runs, and the group that a
+person commits.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class GitRuns:
         return self.runs.url.removesuffix("runs.git")
 
     def manifest(self, file: Path) -> str:
-        """A file of gitops/, as it is, with the address of the repositories that its reader has to set."""
+        """A file of gitops/, as it is, with the address of the repositories that its reader has to
+        set.
+        """
         text = file.read_text()
         assert ADDRESSES in text
         return text.replace(ADDRESSES, self.addresses)
@@ -58,7 +62,9 @@ def repositories(cluster: Cluster, folder: Path, files: dict[str, str]) -> Itera
 
 
 def mirrored(cluster: Cluster, folder: Path) -> Path:
-    """A copy of the charts as a team behind a mirror has it: its image is the default of `values.yaml`."""
+    """A copy of the charts as a team behind a mirror has it: its image is the default of
+    `values.yaml`.
+    """
     repository, tag = cluster.repository_and_tag
     copy = Path(shutil.copytree(REPO / "charts", folder / "charts"))
     for file in copy.glob("*/values.yaml"):
@@ -77,4 +83,6 @@ def values(folder: Path, run: str = "echo first") -> str:
 
 def jobsets(team: GitRuns) -> dict[str, str]:
     """Name -> uid."""
-    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in team.space.objects("jobset")}
+    return {
+        item["metadata"]["name"]: item["metadata"]["uid"] for item in team.space.objects("jobset")
+    }

@@ -35,7 +35,14 @@ class Repository:
                 target.unlink()
             else:
                 target.write_text(content)
-        identity = ("-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false")
+        identity = (
+            "-c",
+            "user.name=test",
+            "-c",
+            "user.email=test@example.com",
+            "-c",
+            "commit.gpgsign=false",
+        )
         git = ("git", "-C", str(self.work), *identity)
         run(*git, "add", "--all")
         run(*git, "commit", "--quiet", "--allow-empty", "--message", message)
@@ -64,7 +71,9 @@ def answer(root: Path, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, 
     }
     sent = request.rfile.read(int(request.headers.get("Content-Length", 0)))
     command = ("git", "http-backend")
-    done = subprocess.run(command, input=sent, stdout=subprocess.PIPE, env=environment, timeout=60, check=True)
+    done = subprocess.run(
+        command, input=sent, stdout=subprocess.PIPE, env=environment, timeout=60, check=True
+    )
     head, _, body = done.stdout.partition(b"\r\n\r\n")
     headers = dict(BytesHeaderParser().parsebytes(head).items())
     return int(headers.pop("Status", "200").split()[0]), headers, body

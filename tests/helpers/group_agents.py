@@ -1,4 +1,6 @@
-"""Groups of real processes on loopback addresses: one agent and one entry script of the chart per rank."""
+"""Groups of real processes on loopback addresses: one agent and one entry script of the chart per
+rank.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def entry_settings(root: Path, host: str) -> dict[str, object]:
 
 
 def stub_conda(folder: Path) -> Path:
-    """A folder for PATH, whose `conda` names an image's installation; its activation prints what is activated."""
+    """A folder for PATH, whose `conda` names an image's installation; its activation prints what is
+    activated.
+    """
     base, commands = folder / "base", folder / "bin"
     (base / "etc/profile.d").mkdir(parents=True)
     (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
@@ -46,7 +50,9 @@ def stub_conda(folder: Path) -> Path:
 
 
 class Rank:
-    """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its containers."""
+    """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its
+    containers.
+    """
 
     def __init__(self, group: Group, host: str, number: int, attempt: str):
         self.group, self.host, self.attempt = group, host, attempt
@@ -72,7 +78,12 @@ class Rank:
         return self
 
     def start_agent(self, *flags: str) -> Rank:
-        command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
+        command = [
+            sys.executable,
+            Path(__file__).with_name("loopback_agent.py"),
+            "--plan",
+            self.group.plan,
+        ]
         command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
         variables = {"ADDRESS": self.address, "NAMES": self.group.names}
         self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
@@ -95,16 +106,28 @@ class Rank:
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
         defaults = entry_settings(self.root, self.host)
-        own_namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
+        own_namespace = (
+            ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
+        )
         self.main = self.start("task", [*own_namespace, shell, ENTRY], **defaults | settings)
         return self
 
     def start(self, name: str, command: list, **variables: object) -> subprocess.Popen:
-        env = os.environ | {"PYTHONPATH": str(SOURCE), "RUN_ID": "rl-1", "ATTEMPT": self.attempt, "POD_NAME": "p-x"}
+        env = os.environ | {
+            "PYTHONPATH": str(SOURCE),
+            "RUN_ID": "rl-1",
+            "ATTEMPT": self.attempt,
+            "POD_NAME": "p-x",
+        }
         env |= {key: str(value) for key, value in variables.items()}
         with (self.root / name).open("w") as out:
             process = subprocess.Popen(
-                list(map(str, command)), stdout=out, stderr=out, env=env, cwd=self.root, start_new_session=True
+                list(map(str, command)),
+                stdout=out,
+                stderr=out,
+                env=env,
+                cwd=self.root,
+                start_new_session=True,
             )
         self.processes.append(process)
         return process
@@ -113,7 +136,10 @@ class Rank:
         return (self.root / name).read_text(errors="replace")  # a program may print any bytes
 
     def until_output(self, text: str) -> None:
-        until(lambda: text in self.output(), f"{self.host} prints {text!r}; it printed {self.output()}")
+        until(
+            lambda: text in self.output(),
+            f"{self.host} prints {text!r}; it printed {self.output()}",
+        )
 
     def wait(self) -> int:
         code = self.main.wait(PATIENCE_S)
@@ -127,7 +153,9 @@ class Rank:
                 os.killpg(process.pid, signal.SIGKILL)  # orphans, too
             process.wait()
         lines = self.group.names.read_text().splitlines()
-        self.group.names.write_text("".join(f"{line}\n" for line in lines if line.split()[1] != self.address))
+        self.group.names.write_text(
+            "".join(f"{line}\n" for line in lines if line.split()[1] != self.address)
+        )
 
 
 class Group:
@@ -147,11 +175,24 @@ class Group:
         self.agent_settings["GPU_CHARTS_KEY_FILE"] = file
 
     def write_plan(
-        self, tasks: dict[str, dict], timeout: float = 60, workload: str = "jobset", stop: bool = True
+        self,
+        tasks: dict[str, dict],
+        timeout: float = 60,
+        workload: str = "jobset",
+        stop: bool = True,
     ) -> None:
-        full = {name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task for name, task in tasks.items()}
+        full = {
+            name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task
+            for name, task in tasks.items()
+        }
         failure = "stop" if stop else "continue"
-        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure, "workload": workload, "tasks": full}
+        plan = {
+            "domain": DOMAIN,
+            "timeoutSeconds": timeout,
+            "onFailure": failure,
+            "workload": workload,
+            "tasks": full,
+        }
         self.plan.write_text(json.dumps(plan))
 
     def new_rank(self, host: str, attempt: str = "0") -> Rank:

@@ -12,7 +12,13 @@ from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_unti
 WORKLOADS = ("jobset", "jobs")
 
 
-def launch(space: Namespace, group: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
+def launch(
+    space: Namespace,
+    group: str | Path,
+    *settings: str,
+    name: str | None = None,
+    release: str = "grp",
+) -> str:
     """jobgen to-values | helm install grp charts/job-group -f - ; returns the group's name.
 
     `group`: a seed, another file without local files, or a text.
@@ -24,10 +30,14 @@ def launch(space: Namespace, group: str | Path, *settings: str, name: str | None
     return name or re.search(r"^name: (\S+)$", values, re.MULTILINE)[1]
 
 
-def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:
+def install(
+    space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object
+) -> str:
     """Values written by hand, as a person would; returns the notes."""
     values = {"schemaVersion": 1, "name": "g", "tasks": tasks, **top}
-    return space.install(release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False))
+    return space.install(
+        release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False)
+    )
 
 
 def jobset_ends(space: Namespace, release: str = "grp") -> str:
@@ -42,7 +52,9 @@ def jobset_ends(space: Namespace, release: str = "grp") -> str:
 
 def rank(space: Namespace, host: str, release: str = "grp") -> dict | None:
     """The pod of a rank that is not being deleted."""
-    return by_host([pod for pod in space.pods(release) if "deletionTimestamp" not in pod["metadata"]]).get(host)
+    return by_host(
+        [pod for pod in space.pods(release) if "deletionTimestamp" not in pod["metadata"]]
+    ).get(host)
 
 
 def output(space: Namespace, host: str, release: str = "grp") -> str:
@@ -85,11 +97,16 @@ def exit_code(pod: dict) -> int:
 
 
 def execute(space: Namespace, host: str, *command: str) -> str:
-    return space.kubectl("exec", rank(space, host)["metadata"]["name"], "-c", "task", "--", *command)
+    return space.kubectl(
+        "exec", rank(space, host)["metadata"]["name"], "-c", "task", "--", *command
+    )
 
 
 def uninstall(space: Namespace, release: str = "grp") -> None:
     """helm uninstall, and wait until nothing of it is left."""
     run("helm", "uninstall", release, "--namespace", space.name)
-    kinds, ours = "pods,jobs,jobset,services,configmaps,networkpolicies", f"app.kubernetes.io/instance={release}"
+    kinds, ours = (
+        "pods,jobs,jobset,services,configmaps,networkpolicies",
+        f"app.kubernetes.io/instance={release}",
+    )
     wait_until(lambda: not space.objects(kinds, ours), f"all objects of {release} are gone", 90)

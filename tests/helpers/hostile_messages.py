@@ -12,7 +12,18 @@ from pathlib import Path
 NONCE = b"0" * 32 + b"\n"
 MIB = b"x" * (1 << 20)
 OVERSIZE_MIB = 200  # of a line; a receiver without a limit would need it as memory
-KINDS = ("garbage", "oversize", "nested", "cut", "forged", "signed", "numbers", "flipped", "http", "empty")
+KINDS = (
+    "garbage",
+    "oversize",
+    "nested",
+    "cut",
+    "forged",
+    "signed",
+    "numbers",
+    "flipped",
+    "http",
+    "empty",
+)
 
 
 def messages(valid: bytes, seed: object) -> Iterator[tuple[str, Iterable[bytes]]]:
@@ -21,7 +32,12 @@ def messages(valid: bytes, seed: object) -> Iterator[tuple[str, Iterable[bytes]]
     for first in itertools.cycle((NONCE, b"")):
         for kind in rng.sample(KINDS, len(KINDS)):
             parts = [first + one(kind, valid, rng)]
-            yield kind, itertools.chain(parts, itertools.repeat(MIB, OVERSIZE_MIB)) if kind == "oversize" else parts
+            yield (
+                kind,
+                itertools.chain(parts, itertools.repeat(MIB, OVERSIZE_MIB))
+                if kind == "oversize"
+                else parts,
+            )
 
 
 def one(kind: str, valid: bytes, rng: random.Random) -> bytes:
@@ -31,13 +47,18 @@ def one(kind: str, valid: bytes, rng: random.Random) -> bytes:
     return {
         "garbage": lambda: rng.randbytes(rng.randrange(1, 4096)) + b"\n",
         "oversize": lambda: valid[: rng.randrange(len(valid))],
-        "nested": lambda: rng.choice([b"[", b'{"a":', b'[{"type":']) * rng.randrange(1000, 100_000) + b"\n",
+        "nested": lambda: (
+            rng.choice([b"[", b'{"a":', b'[{"type":']) * rng.randrange(1000, 100_000) + b"\n"
+        ),
         "cut": lambda: valid[: rng.randrange(len(valid))],
         "forged": lambda: valid * rng.randrange(1, 20),
         "signed": lambda: rng.randbytes(32).hex().encode() + b" " + valid,
         "numbers": lambda: valid.replace(b"1", rng.choice([b"1e999", b"-1", b"9" * 5000, b"NaN"])),
         "flipped": lambda: bytes(flipped),
-        "http": lambda: b"POST /reports HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % rng.choice([0, 9, 1 << 40]) + valid,
+        "http": lambda: (
+            b"POST /reports HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % rng.choice([0, 9, 1 << 40])
+            + valid
+        ),
         "empty": lambda: b"\n" * rng.randrange(1000),
     }[kind]()
 
@@ -57,7 +78,10 @@ def deliver(address: str, port: int, parts: Iterable[bytes]) -> bytes:
 
 
 def listens(address: str, port: int) -> bool:
-    with contextlib.suppress(ConnectionError), socket.create_connection((address, port), timeout=60):
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.create_connection((address, port), timeout=60),
+    ):
         return True
     return False
 

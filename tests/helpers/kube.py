@@ -29,7 +29,9 @@ SEEDS = REPO / "tests" / "generator" / "seeds"
 
 def run(*command: str, input: str | None = None) -> str:
     done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{' '.join(command)}\nexited {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{' '.join(command)}\nexited {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return done.stdout
 
 
@@ -38,7 +40,9 @@ def jobgen(*arguments: str, input: str | None = None) -> str:
 
 
 def wait_until(found: Callable[[], object], what: str, deadline_s: float = 180):
-    """Poll until `found` returns a true value, and return it. The assertion contains the last value."""
+    """Poll until `found` returns a true value, and return it. The assertion contains the last
+    value.
+    """
     start = time.monotonic()
     while not (value := found()):
         waited_s = time.monotonic() - start
@@ -56,7 +60,9 @@ class Cluster:
 
     def schedulable_nodes(self) -> list[str]:
         items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
-        return sorted(node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable"))
+        return sorted(
+            node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable")
+        )
 
     @property
     def repository_and_tag(self) -> tuple[str, str]:
@@ -69,10 +75,14 @@ class Cluster:
 
 
 def given_cluster(target: str, *more: str) -> Cluster:
-    """The cluster of KUBECONFIG. Without the variables that `make TARGET` sets, the test fails; it never skips."""
+    """The cluster of KUBECONFIG. Without the variables that `make TARGET` sets, the test fails; it
+    never skips.
+    """
     missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE", *more) if not os.environ.get(name)]
     if missing:
-        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make {target}", pytrace=False)
+        pytest.fail(
+            f"{' and '.join(missing)} not set; run these tests with: make {target}", pytrace=False
+        )
     return Cluster(os.environ["WORKER_IMAGE"])
 
 
@@ -118,7 +128,9 @@ class Namespace:
         )  # fmt: skip
 
     def why(self, name: str) -> str:
-        """What `kubectl runs why` prints about a release or a group. Its exit code is 1 after a failure."""
+        """What `kubectl runs why` prints about a release or a group. Its exit code is 1 after a
+        failure.
+        """
         command = (sys.executable, "-m", "kubectl_runs", "why", name, "--namespace", self.name)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
@@ -154,11 +166,13 @@ def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Names
     cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/enforce={level}")
     space = Namespace(cluster, name)
     try:
-        # Kueue reads a pod's namespace from a cache, which has it a moment later; until then it refuses the pod.
+        # Kueue reads a pod's namespace from a cache, which has it a moment later; until then it
+        # refuses the pod.
         wait_until(lambda: admits_pods(space), "Kueue admits pods in the namespace", 30)
         yield space
     finally:
-        # A Job that replaces a pod while its namespace is deleted can keep its pods forever (Kubernetes 1.34).
+        # A Job that replaces a pod while its namespace is deleted can keep its pods forever
+        # (Kubernetes 1.34).
         space.kubectl("delete", "jobs", "--all", "--wait=false")
         cluster.kubectl("delete", "namespace", name, "--wait=false")
 
@@ -184,18 +198,41 @@ def racks(cluster: Cluster, label: str) -> Iterator[list[str]]:
             cluster.kubectl("label", "node", node, f"{label}-")
 
 
-def start_pod(space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object) -> None:
+def start_pod(
+    space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object
+) -> None:
     """A pod of the worker image that the level `restricted` admits."""
-    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    main = {"name": "main", "image": space.cluster.image, "command": command, "securityContext": locked}
-    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [main | (container or {})]} | spec
+    main = {
+        "name": "main",
+        "image": space.cluster.image,
+        "command": command,
+        "securityContext": locked,
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "securityContext": security,
+        "containers": [main | (container or {})],
+    } | spec
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     space.kubectl("apply", "-f", "-", input=json.dumps(pod))
 
 
 def admits_pods(space: Namespace) -> bool:
-    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe", "--dry-run=server"]
+    probe = [
+        "kubectl",
+        "--namespace",
+        space.name,
+        "run",
+        "probe",
+        "--image=probe",
+        "--dry-run=server",
+    ]
     return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
 
 

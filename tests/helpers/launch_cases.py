@@ -53,7 +53,9 @@ FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
 
 @dataclass
 class Case:
-    """One launch and what must come of it. `codes`: of each node; `named`: words that every verdict has."""
+    """One launch and what must come of it. `codes`: of each node; `named`: words that every verdict
+    has.
+    """
 
     name: str
     nodes: int
@@ -69,4 +71,6 @@ class Case:
     without_node: int | None = None  # a node that has no verdict, because its launcher was killed
     limit_s: float = 40
     gloo: bool = False  # with torch, else with a stand-in for torchrun
-    judge: Callable[[Run], tuple[str, int]] | None = None  # cause and code, where they depend on what ranks could do
+    judge: Callable[[Run], tuple[str, int]] | None = (
+        None  # cause and code, where they depend on what ranks could do
+    )

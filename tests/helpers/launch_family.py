@@ -1,7 +1,9 @@
-"""Generated launches with an oracle: a random fault in a random phase, node and rank, and what the verdict must be.
+"""Generated launches with an oracle: a random fault in a random phase, node and rank, and what the
+verdict must be.
 
-`generate` draws a case from a seed; `check` runs it with processes on the loopback interface and returns what differs
-from the oracle. Healthy cases have no fault, and something that could be mistaken for one.
+`generate` draws a case from a seed; `check` runs it with processes on the loopback interface and
+returns what differs from the oracle. Healthy cases have no fault, and something that could be
+mistaken for one.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ HEALTHY = {
     "sigterm ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     "closes output": "os.close(1); os.close(2)",
 }
-JOIN_S = 150  # a busy machine imports torch for minutes in many processes at once, and that is not a fault
+# a busy machine imports torch for minutes in many processes at once, and that is not a fault
+JOIN_S = 150
 
 
 def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
@@ -63,14 +66,29 @@ def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
     nodes, each = draw.choice(small if gloo else [*small, (1, 4), (2, 4), (3, 1), (3, 2), (4, 1)])
     case = _healthy(draw, nodes, each) if healthy else _faulty(draw, nodes, each, gloo)
     if gloo:
-        case.program, case.gloo, case.limit_s = case.program.replace("# process group\n", GLOO), True, 180
+        case.program, case.gloo, case.limit_s = (
+            case.program.replace("# process group\n", GLOO),
+            True,
+            180,
+        )
     return case
 
 
 def _faulty(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
     peers = ("busy",) if gloo else tuple(PEERS)
     kind = draw.choice(
-        ["rank", "rank", "rank", "stop", "stop", "launcher", "frozen", "preflight", "early stop", "late stop"]
+        [
+            "rank",
+            "rank",
+            "rank",
+            "stop",
+            "stop",
+            "launcher",
+            "frozen",
+            "preflight",
+            "early stop",
+            "late stop",
+        ]
     )
     if kind == "early stop":
         return launch_stops.early_stop(draw, nodes, each, gloo)
@@ -103,24 +121,37 @@ def _rank(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) 
     )
     named = (f"rank {culprit} of node {culprit // each} ", *words)
     return Case(
-        f"rank {culprit}: {fault} after {phase} s, peers {peers}", nodes, each, program, cause, code, named, flags
+        f"rank {culprit}: {fault} after {phase} s, peers {peers}",
+        nodes,
+        each,
+        program,
+        cause,
+        code,
+        named,
+        flags,
     )
 
 
 def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) -> Case:
     victim, delay = draw.randrange(nodes), draw.choice([0, 1])
     peers = draw.choice(choices)
-    program = HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
+    program = (
+        HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
+    )
 
     def action(run: Run) -> None:
-        until(lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run")
+        until(
+            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
+        )
         time.sleep(delay)
         run.pods[victim].started.process.send_signal(signal.SIGKILL)
         (run.folder / "fault").touch()
 
     named = (f"node {victim}",)
     name = f"launcher of node {victim} killed, peers {peers}"
-    return Case(name, nodes, each, program, "node-lost", 71, named, action=action, without_node=victim)
+    return Case(
+        name, nodes, each, program, "node-lost", 71, named, action=action, without_node=victim
+    )
 
 
 def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
@@ -129,11 +160,25 @@ def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
     if kind == "no folder":
         fault, cause, code = {"FAULT_NO_TEMPORARY_FOLDER": "1"}, "node-unfit", 67
     else:
-        wrong = {"no number": "--grace-period=no", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
+        wrong = {
+            "no number": "--grace-period=no",
+            "no output": "--output-dir=/no/such",
+            "no program": "PROGRAM",
+        }[kind]
         fault, cause, code = {"FLAG": wrong}, "usage", 2
     program = HEAD.format(culprit=-1) + "steps(600)\n"
     name = f"node {victim} cannot start: {kind}"
-    return Case(name, nodes, each, program, cause, code, (f"node {victim} ",), variables={victim: fault}, limit_s=15)
+    return Case(
+        name,
+        nodes,
+        each,
+        program,
+        cause,
+        code,
+        (f"node {victim} ",),
+        variables={victim: fault},
+        limit_s=15,
+    )
 
 
 def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
@@ -141,7 +186,9 @@ def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
     program = HEAD.format(culprit=draw.randrange(nodes * each))
     # In one rank only or in all; what ends the process comes last.
     last = ["closes output", "os._exit", "exec"]
-    first, second = sorted((first, second), key=lambda name: last.index(name) if name in last else -1)
+    first, second = sorted(
+        (first, second), key=lambda name: last.index(name) if name in last else -1
+    )
     everyone = draw.choice([True, False])
     for name in (first, second):
         block = HEALTHY[name].replace("\n", "\n    ")
@@ -203,7 +250,9 @@ def _compare(case: Case, pod: object, code: int) -> list[str]:
     missing = [word for word in case.named if word not in verdict]
     if missing:
         found.append(f"node {pod.node}: {missing} is not in {verdict}")
-    if case.code not in (0,) and not re.match(rf"exit code {case.code} \({case.cause}\)", pod.termination_message):
+    if case.code not in (0,) and not re.match(
+        rf"exit code {case.code} \({case.cause}\)", pod.termination_message
+    ):
         found.append(f"node {pod.node}: termination message {pod.termination_message!r}")
     return found
 

@@ -35,7 +35,11 @@ def stop(draw: random.Random, nodes: int, each: int) -> Case:
 
     saved = tuple(rank for rank in range(world) if rank != bad)
     if bad is not None:
-        cause, code, named = "stopped", 143, (f"node {target} ", f"not saved on node {bad // each} ")
+        cause, code, named = (
+            "stopped",
+            143,
+            (f"node {target} ", f"not saved on node {bad // each} "),
+        )
     else:  # also with 0: it is in the middle of its work
         cause, code, named = "saved", 75, (f"node {target} ",)
     name = f"SIGTERM to node {target}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
@@ -43,7 +47,9 @@ def stop(draw: random.Random, nodes: int, each: int) -> Case:
 
 
 def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
-    """SIGTERM to one pod at any moment of the programs' start. Ranks with a handler save; the others end at once."""
+    """SIGTERM to one pod at any moment of the programs' start. Ranks with a handler save; the
+    others end at once.
+    """
     target, delay = draw.randrange(nodes), draw.random() * (4 if gloo else 2.5)
     program = (
         "import os, signal, sys, time\nRANK, FOLDER = os.environ['RANK'], sys.argv[1]\n"
@@ -54,13 +60,19 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
     )
 
     def action(run: Run) -> None:
-        until(lambda: all("master ready" in pod.output for pod in run.pods), "the nodes have joined")
+        until(
+            lambda: all("master ready" in pod.output for pod in run.pods), "the nodes have joined"
+        )
         time.sleep(delay)
         os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
 
     def judge(run: Run) -> tuple[str, int]:
-        ranks = [str(rank) for rank in range(nodes * each) if (run.folder / f"handler-{rank}").exists()]
-        assert all((run.folder / f"checkpoint-{rank}").exists() for rank in ranks), f"ranks {ranks} had a handler"
+        ranks = [
+            str(rank) for rank in range(nodes * each) if (run.folder / f"handler-{rank}").exists()
+        ]
+        assert all((run.folder / f"checkpoint-{rank}").exists() for rank in ranks), (
+            f"ranks {ranks} had a handler"
+        )
         return ("saved", 75) if len(ranks) == nodes * each else ("stopped", 143)
 
     name = f"SIGTERM to node {target} {delay:.2f} s after Go"
@@ -70,8 +82,13 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
 
 def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
     """A rank fails, and then somebody stops the pods: the failure is the cause."""
-    culprit, targets = draw.randrange(nodes * each), draw.sample(range(nodes), draw.randint(1, nodes))
-    fault = draw.choice(["exit code", "os._exit", "exception", "inotify", "killed", "segfault", "exec"])
+    culprit, targets = (
+        draw.randrange(nodes * each),
+        draw.sample(range(nodes), draw.randint(1, nodes)),
+    )
+    fault = draw.choice(
+        ["exit code", "os._exit", "exception", "inotify", "killed", "segfault", "exec"]
+    )
     statements, cause, code, words = FAULTS[fault]
     program = HEAD.format(culprit=culprit) + (
         f"if hit:\n    {statements}\n"
@@ -81,7 +98,10 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
 
     def action(run: Run) -> None:
         # A peer that has not begun is not asked, and the run may end without.
-        until(lambda: any("ASKED" in pod.output or pod.verdicts for pod in run.pods), "the failure is known")
+        until(
+            lambda: any("ASKED" in pod.output or pod.verdicts for pod in run.pods),
+            "the failure is known",
+        )
         for target in targets:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
@@ -97,7 +117,9 @@ def frozen(draw: random.Random, nodes: int, each: int) -> Case:
     program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
 
     def action(run: Run) -> None:
-        until(lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run")
+        until(
+            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
+        )
         process = run.pods[victim].started.process
         process.send_signal(signal.SIGSTOP)
         try:

@@ -10,7 +10,9 @@ from tests.helpers.processes import SOURCE, free_port
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
-UNRESOLVABLE = "x" * 64 + ".invalid"  # longer than a DNS label may be, so no query leaves this machine
+UNRESOLVABLE = (
+    "x" * 64 + ".invalid"
+)  # longer than a DNS label may be, so no query leaves this machine
 JOIN_TIMEOUT_S = 30  # a launcher starts in 0.3 s, on a busy machine in many seconds
 MODULE = ("-m", "gpuworker.launch.launcher")
 # Variables that a pod of a run has.
@@ -41,7 +43,9 @@ class Pod:
 
     @property
     def seconds(self) -> float:
-        """Run time as the launcher measures it, without the start of Python, which a busy machine delays."""
+        """Run time as the launcher measures it, without the start of Python, which a busy machine
+        delays.
+        """
         return float(re.search(r" seconds=(\S+)$", self.verdicts[0])[1])
 
     @property
@@ -57,19 +61,31 @@ class Run:
         self.port = free_port(2)
         self.pods: list[Pod] = []
 
-    def pod(self, node: int, nodes: int, *flags: object, program: tuple = (), **variables: object) -> Pod:
+    def pod(
+        self, node: int, nodes: int, *flags: object, program: tuple = (), **variables: object
+    ) -> Pod:
         """Start one pod. If a flag is given twice, the last one counts."""
         paths = [FAULTS, SOURCE] if self.torch else [FAULTS, STAND_IN, SOURCE]
         message = self.folder / f"message-{len(self.pods)}"
         message.touch()
-        world = {"NNODES": nodes, "NODE_RANK": node, "NPROC_PER_NODE": 1, "RUN_ID": "test", "ATTEMPT": 0}
+        world = {
+            "NNODES": nodes,
+            "NODE_RANK": node,
+            "NPROC_PER_NODE": 1,
+            "RUN_ID": "test",
+            "ATTEMPT": 0,
+        }
         place = {
             "MASTER_ADDR": "localhost",
             "MASTER_PORT": self.port,
             "POD_NAME": f"run-{node}",
             "NODE_NAME": f"n{node}",
         }
-        python = {"PYTHONPATH": ":".join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": 1, "TERMINATION_LOG": message}
+        python = {
+            "PYTHONPATH": ":".join(map(str, paths)),
+            "PYTHONDONTWRITEBYTECODE": 1,
+            "TERMINATION_LOG": message,
+        }
         contract = world | place | python
         if not self.torch:
             contract["GLOO_SOCKET_IFNAME"] = ""
@@ -79,7 +95,9 @@ class Run:
             "--grace-period=20",
             *map(str, flags),
         ]
-        started = self.start(*MODULE, *wanted, "--", *(program or [self.script("pass")]), **contract | variables)
+        started = self.start(
+            *MODULE, *wanted, "--", *(program or [self.script("pass")]), **contract | variables
+        )
         self.pods.append(Pod(node, started, message))
         return self.pods[-1]
 
@@ -96,7 +114,9 @@ class Run:
     def output(self) -> str:
         return "\n".join(f"--- node {pod.node}\n{pod.output}" for pod in self.pods)
 
-    def assert_verdict(self, code: int, cause: str, *words: str, within_s: float = JOIN_TIMEOUT_S + 5) -> None:
+    def assert_verdict(
+        self, code: int, cause: str, *words: str, within_s: float = JOIN_TIMEOUT_S + 5
+    ) -> None:
         """Every pod ends in time with the same verdict: one log line, and the termination message."""
         codes = self.wait()
         assert set(codes) == {code}, self.output
@@ -108,7 +128,9 @@ class Run:
 def assert_verdict(pod: Pod, code: int, cause: str, *words: str) -> None:
     assert len(pod.verdicts) == 1, pod.output
     assert f"exit_code={code} cause={cause} " in pod.verdicts[0], pod.output
-    assert pod.termination_message.startswith(f"exit code {code} ({cause}): "), pod.termination_message
+    assert pod.termination_message.startswith(f"exit code {code} ({cause}): "), (
+        pod.termination_message
+    )
     for word in words:
         assert word in pod.verdicts[0], (word, pod.output)
         assert word in pod.termination_message.replace("\n", " "), (word, pod.termination_message)

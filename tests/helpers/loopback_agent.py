@@ -1,4 +1,6 @@
-"""group-agent as in a pod, but on one loopback address, and with names from a file (HOST ADDRESS lines)."""
+"""group-agent as in a pod, but on one loopback address, and with names from a file (HOST ADDRESS
+lines).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stand-in of the Kubernetes API over TLS: lists pods and nodes, and patches nodes, to the owner of a token."""
+"""Stand-in of the Kubernetes API over TLS: lists pods and nodes, and patches nodes, to the owner of
+a token.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from gpuworker.fleet import kubernetes, node_actions
 from gpuworker.fleet.kubernetes import KubeApi
 
 PODS, NODES = "/api/v1/namespaces/team/pods", "/api/v1/nodes"
-MERGED_BY = {"conditions": "type"}  # lists of a node that a strategic merge patch merges; it replaces the others
+MERGED_BY = {
+    "conditions": "type"
+}  # lists of a node that a strategic merge patch merges; it replaces the others
 
 
 class Api(BaseHTTPRequestHandler):
@@ -37,13 +41,19 @@ class Api(BaseHTTPRequestHandler):
         items = {PODS: self.pods, NODES: list(self.nodes.values())}.get(url.path)
         start = int(query.get("continue", 0))
         more = {"continue": str(start + 2)} if items and start + 2 < len(items) else {}
-        self.answer(404 if items is None else 200, {"items": (items or [])[start : start + 2], "metadata": more})
+        self.answer(
+            404 if items is None else 200,
+            {"items": (items or [])[start : start + 2], "metadata": more},
+        )
 
     def do_PATCH(self) -> None:
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, _, part = self.path.removeprefix(f"{NODES}/").partition("/")
         node = self.nodes[name]
-        if patch["metadata"].get("resourceVersion") not in (None, node["metadata"]["resourceVersion"]):
+        if patch["metadata"].get("resourceVersion") not in (
+            None,
+            node["metadata"]["resourceVersion"],
+        ):
             return self.answer(409, {"reason": "Conflict"})
         self.nodes[name] = patched(node, patch, part)
         self.patched.append(name)
@@ -62,7 +72,9 @@ class Api(BaseHTTPRequestHandler):
 
 
 def patched(node: dict, patch: dict, part: str = "") -> dict:
-    """The node after a strategic merge patch: its status only by the part "status", its spec only without."""
+    """The node after a strategic merge patch: its status only by the part "status", its spec only
+    without.
+    """
     result = copy.deepcopy(node)
     for key, value in patch.items():
         if key == "metadata" or (key == "status") == (part == "status"):
@@ -80,7 +92,9 @@ def merge(base: dict, over: dict) -> None:
             merge(base.setdefault(key, {}), value)
         elif key in MERGED_BY:
             names = {each[MERGED_BY[key]] for each in value}
-            base[key] = [each for each in base.get(key, []) if each[MERGED_BY[key]] not in names] + value
+            base[key] = [
+                each for each in base.get(key, []) if each[MERGED_BY[key]] not in names
+            ] + value
         else:
             base[key] = value
 
@@ -102,13 +116,17 @@ def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
     account = account_of(tmp_path)
     key, certificate = tmp_path / "key", account / "ca.crt"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=api -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    subprocess.run(
+        [*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
     handler = type("Handler", (Api,), {"pods": [], "nodes": {}, "queries": [], "patched": []})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
         for module in (kubernetes, node_actions):

@@ -25,12 +25,16 @@ def install(folder: Path, command: str) -> None:
     """A command of the generator, from the sources of this repository: jobgen or kubectl-runs."""
     module = command.replace("-", "_")
     installed = folder / command
-    installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m {module} "$@"\n')
+    installed.write_text(
+        f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m {module} "$@"\n'
+    )
     installed.chmod(0o755)
 
 
 class Reader:
-    """A folder with what the reader has of this repository, git and jobgen; `texts` are replaced in commands."""
+    """A folder with what the reader has of this repository, git and jobgen; `texts` are replaced in
+    commands.
+    """
 
     def __init__(self, here: Path, texts: dict[str, str], **environment: str):
         (here / "bin").mkdir(parents=True)
@@ -39,7 +43,9 @@ class Reader:
         install(here / "bin", "jobgen")
         self.here, self.texts = here, texts
         person = {
-            f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+            f"GIT_{who}_{what}": "test@example.com"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
         }
         self.environment = {**os.environ, **person, **environment}
         self.environment["PATH"] = f"{here}/bin:{self.environment['PATH']}"
@@ -48,7 +54,14 @@ class Reader:
         for old, new in self.texts.items():
             block = block.replace(old, new)
         command = ["bash", "-euo", "pipefail", "-c", block]
-        done = subprocess.run(command, cwd=self.here, env=self.environment, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(
+            command,
+            cwd=self.here,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
         print(block, done.stdout, done.stderr)
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout

@@ -15,10 +15,30 @@ PATIENCE_S = 120  # until something that takes seconds on an idle machine counts
 
 
 def environment(**changes: object) -> dict[str, str]:
-    """This process's environment without variables of a world, with the package, on loopback, plus the changes."""
-    world = ("RANK", "WORLD_SIZE", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RUN_ID")
-    inherited = {key: value for key, value in os.environ.items() if key not in world and not key.startswith("PET_")}
-    fixed = {"PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    """This process's environment without variables of a world, with the package, on loopback, plus
+    the changes.
+    """
+    world = (
+        "RANK",
+        "WORLD_SIZE",
+        "NNODES",
+        "NODE_RANK",
+        "NPROC_PER_NODE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RUN_ID",
+    )
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in world and not key.startswith("PET_")
+    }
+    fixed = {
+        "PYTHONPATH": str(SOURCE),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     return inherited | fixed | {key: str(value) for key, value in changes.items()}
 
 
@@ -60,8 +80,8 @@ def _stat(pid: int) -> list[str]:
 def free_port(adjacent: int = 1) -> int:
     """The first of so many adjacent free ports.
 
-    Below the range from which the kernel takes ports of connections, which parallel tests open all the time. Not the
-    shared random generator: tests side by side may have given it one seed.
+    Below the range from which the kernel takes ports of connections, which parallel tests open all
+    the time. Not the shared random generator: tests side by side may have given it one seed.
     """
     while True:
         port = random.SystemRandom().randrange(12000, 32000)

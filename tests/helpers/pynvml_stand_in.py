@@ -1,4 +1,5 @@
-"""Stand-in for NVIDIA's pynvml: the functions that gpu_inventory and gpu_telemetry call, with their units and errors.
+"""Stand-in for NVIDIA's pynvml: the functions that gpu_inventory and gpu_telemetry call, with their
+units and errors.
 
 No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 """
@@ -72,15 +73,25 @@ class FabricInfo(ctypes.Structure):
 
 
 class Library(types.ModuleType):
-    """`gpus`: differences from a healthy H100, per GPU; None as a value: the board does not support the query."""
+    """`gpus`: differences from a healthy H100, per GPU; None as a value: the board does not support
+    the query.
+    """
 
     NVMLError = NVMLError
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
     NVML_VOLATILE_ECC, NVML_AGGREGATE_ECC = 0, 1
-    NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 10, 8, 230
+    NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = (
+        10,
+        8,
+        230,
+    )
     NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY = 0, 1
     NVML_NVLINK_ERROR_DL_CRC_FLIT, NVML_NVLINK_ERROR_DL_CRC_DATA = 2, 3
-    NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, nvmlMemory_v2, c_nvmlGpuFabricInfo_v2_t = 208, 2, FabricInfo
+    NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, nvmlMemory_v2, c_nvmlGpuFabricInfo_v2_t = (
+        208,
+        2,
+        FabricInfo,
+    )
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
 
     def __init__(self, *gpus: dict, driver: bool = True) -> None:
@@ -118,7 +129,9 @@ class Library(types.ModuleType):
         return types.SimpleNamespace(busId=self._answer(handle, "bus"))
 
     def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
-        return self._answer(handle, ("corrected", ("uncorrected", "uncorrected_ever")[counter])[kind])
+        return self._answer(
+            handle, ("corrected", ("uncorrected", "uncorrected_ever")[counter])[kind]
+        )
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
         return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz"}[kind])
@@ -127,10 +140,14 @@ class Library(types.ModuleType):
         return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz_max"}[kind])
 
     def nvmlDeviceGetTemperatureV(self, handle: int, sensor: int) -> int:
-        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "TemperatureV")
+        return self._answer(
+            handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "TemperatureV"
+        )
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "Temperature")
+        return self._answer(
+            handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "Temperature"
+        )
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
         return self._answer(handle, "reasons", "Throttle")
@@ -138,14 +155,18 @@ class Library(types.ModuleType):
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
         return self._answer(handle, "reasons", "Event")
 
-    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> list[types.SimpleNamespace]:
+    def nvmlDeviceGetFieldValues(
+        self, handle: int, fields: list[int]
+    ) -> list[types.SimpleNamespace]:
         keys = {self.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: "recovery_action"}
         keys[self.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS] = "link_fields"
         numbers = [field[0] if isinstance(field, tuple) else field for field in fields]
         values = [self.gpus[handle][keys[field]] if field in keys else None for field in numbers]
         return [
             types.SimpleNamespace(
-                nvmlReturn=3 * (v is None), valueType=1, value=types.SimpleNamespace(uiVal=v, ullVal=v)
+                nvmlReturn=3 * (v is None),
+                valueType=1,
+                value=types.SimpleNamespace(uiVal=v, ullVal=v),
             )
             for v in values
         ]
@@ -181,7 +202,9 @@ class Library(types.ModuleType):
     def nvmlEventSetWait(self, events: list[int], timeout_ms: int) -> types.SimpleNamespace:
         for handle in events:
             if self.gpus[handle]["xids"]:
-                return types.SimpleNamespace(device=handle, eventData=self.gpus[handle]["xids"].pop(0))
+                return types.SimpleNamespace(
+                    device=handle, eventData=self.gpus[handle]["xids"].pop(0)
+                )
         time.sleep(timeout_ms / 1000)
         raise NVMLError("Timeout", self.NVML_ERROR_TIMEOUT)
 

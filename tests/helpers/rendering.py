@@ -16,7 +16,11 @@ CHARTS = tuple(sorted(path.parent.name for path in (REPO / "charts").glob("*/Cha
 HELMS = ("helm", "helm3")
 IMAGE = "image.repository=registry.example.com/gpu-worker"
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
-LEAST = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}  # values without which a chart renders nothing
+LEAST = {
+    "ddp-run": {},
+    "gpu-accept": {},
+    "job-group": GROUP,
+}  # values without which a chart renders nothing
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,21 @@ class Scenario:
 
 def scenarios() -> list[Scenario]:
     """Every scenario file of every chart, every example, and every job group that is a seed."""
-    files = [Scenario(chart, path) for chart in CHARTS for path in (REPO / "charts" / chart / "ci").glob("*.yaml")]
-    groups = [*REPO.glob("values-examples/*/group.yaml"), *REPO.glob("tests/generator/seeds/*.yaml")]
+    files = [
+        Scenario(chart, path)
+        for chart in CHARTS
+        for path in (REPO / "charts" / chart / "ci").glob("*.yaml")
+    ]
+    groups = [
+        *REPO.glob("values-examples/*/group.yaml"),
+        *REPO.glob("tests/generator/seeds/*.yaml"),
+    ]
     # This seed shows that a name may be used once only; no values come of it.
     groups = [path for path in groups if path.name != "k8s_duplicate_names.yaml"]
     examples = [
-        path for path in REPO.glob("values-examples/*/values.yaml") if not path.with_name("group.yaml").exists()
+        path
+        for path in REPO.glob("values-examples/*/values.yaml")
+        if not path.with_name("group.yaml").exists()
     ]
     files += [Scenario(chart_of(path), path) for path in examples]
     return sorted(files + [Scenario("job-group", path) for path in groups], key=str)
@@ -54,7 +67,9 @@ def chart_of(example: Path) -> str:
 
 def jobgen(group: Path) -> bytes:
     command = [sys.executable, "-m", "jobgen", "to-values", str(group)]
-    done = subprocess.run(command, capture_output=True, env={"PYTHONPATH": str(REPO / "generator/src")}, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, env={"PYTHONPATH": str(REPO / "generator/src")}, timeout=60
+    )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
@@ -62,10 +77,24 @@ def jobgen(group: Path) -> bytes:
 def template(
     helm: str, chart: str | Path, values: bytes, *options: str, release: str = "test"
 ) -> subprocess.CompletedProcess:
-    """`… | helm template test CHART -f -`. The Kubernetes version is fixed: each client has a default of its own."""
-    # The time-out ends a helm that hangs. On a machine with other work, a large group takes minutes by the clock.
-    command = [helm, "template", release, str(REPO / "charts" / chart), "-f", "-", "--kube-version", "1.34.0"]
-    return subprocess.run([*command, "--set", IMAGE, *options], input=values, capture_output=True, timeout=600)
+    """`… | helm template test CHART -f -`. The Kubernetes version is fixed: each client has a
+    default of its own.
+    """
+    # The time-out ends a helm that hangs. On a machine with other work, a large group takes minutes
+    # by the clock.
+    command = [
+        helm,
+        "template",
+        release,
+        str(REPO / "charts" / chart),
+        "-f",
+        "-",
+        "--kube-version",
+        "1.34.0",
+    ]
+    return subprocess.run(
+        [*command, "--set", IMAGE, *options], input=values, capture_output=True, timeout=600
+    )
 
 
 def tried(chart: str, values: dict, *options: str, **more: str) -> subprocess.CompletedProcess:
@@ -101,15 +130,23 @@ def rendered(helm: str, scenario: Scenario) -> str:
 
 @functools.cache
 def objects(text: str) -> list[dict]:
-    """The objects that stay; a text without any is an error, not an empty list that passes every test."""
-    found = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] != "List"]
+    """The objects that stay; a text without any is an error, not an empty list that passes every
+    test.
+    """
+    found = [
+        item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] != "List"
+    ]
     assert found, f"no objects in {text!r}"
     return found
 
 
 def checks(text: str) -> list[dict]:
-    """The Jobs of no pods, with which Kubernetes checks the pod templates before there is anything else."""
-    (found,) = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] == "List"]
+    """The Jobs of no pods, with which Kubernetes checks the pod templates before there is anything
+    else.
+    """
+    (found,) = [
+        item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] == "List"
+    ]
     return found["items"]
 
 
@@ -126,4 +163,6 @@ def pod_templates(node: object) -> list[dict]:
 def containers(node: object) -> list[dict]:
     """Every container of every pod template, those that start first included."""
     specs = [template["spec"] for template in pod_templates(node)]
-    return [each for spec in specs for each in [*spec.get("initContainers", []), *spec["containers"]]]
+    return [
+        each for spec in specs for each in [*spec.get("initContainers", []), *spec["containers"]]
+    ]

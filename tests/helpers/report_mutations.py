@@ -9,12 +9,33 @@ from collections.abc import Iterator
 
 MISSING = ...  # tests.helpers.fleet_reports.changed() removes the field
 NAN, ENDLESS = float("nan"), float("inf")
-VALUES = (MISSING, None, True, 0, -1, 0.5, 1e90, NAN, ENDLESS, "", "other", "9", [], [None], {}, {"other": 1})
+VALUES = (
+    MISSING,
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    1e90,
+    NAN,
+    ENDLESS,
+    "",
+    "other",
+    "9",
+    [],
+    [None],
+    {},
+    {"other": 1},
+)
 SOME = (MISSING, None, 0, "other")  # for further fields of the same kind
 
 
-def mutations(value: object, kind: object, at: str = "", seen: set[str] | None = None) -> Iterator[tuple[str, object]]:
-    """Path and new value of every change of one place: a value of every JSON type, an item that stands there twice."""
+def mutations(
+    value: object, kind: object, at: str = "", seen: set[str] | None = None
+) -> Iterator[tuple[str, object]]:
+    """Path and new value of every change of one place: a value of every JSON type, an item that
+    stands there twice.
+    """
     seen = set() if seen is None else seen
     if at:
         values = SOME if place(at) in seen else VALUES
@@ -23,7 +44,9 @@ def mutations(value: object, kind: object, at: str = "", seen: set[str] | None =
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
-            yield from mutations(value[field.name], hints[field.name], f"{at}/{field.name}".lstrip("/"), seen)
+            yield from mutations(
+                value[field.name], hints[field.name], f"{at}/{field.name}".lstrip("/"), seen
+            )
     elif typing.get_origin(kind) in (list, dict) and value:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items if at.count("/") < 2 else list(items)[:1]:

@@ -1,7 +1,9 @@
-"""A node of 8 GPUs as numbers, and the report that the real checks would write of it, with every consequence.
+"""A node of 8 GPUs as numbers, and the report that the real checks would write of it, with every
+consequence.
 
-A fault is one change of the hardware. What follows from it is computed: ranks that train together wait for the slowest,
-collectives for the slowest link. Texts and verdicts are those of the checks, which judge the numbers here.
+A fault is one change of the hardware. What follows from it is computed: ranks that train together
+wait for the slowest, collectives for the slowest link. Texts and verdicts are those of the checks,
+which judge the numbers here.
 """
 
 from __future__ import annotations
@@ -55,14 +57,20 @@ class Hardware:
     cpus: float = 1.0  # of one NUMA node
     training: float = 1.0  # what no other check measures
     exchange: float = 1.0  # of collectives, although each link is right
-    kept: list[float] = field(default_factory=lambda: each(1.0))  # time that is not lost to single calls
+    kept: list[float] = field(
+        default_factory=lambda: each(1.0)
+    )  # time that is not lost to single calls
     late_s: list[float] = field(default_factory=lambda: each(0.0))
     gpus: list[Gpu] = field(default_factory=list)
     ports: list[fabric.Port] = field(default_factory=list)
     telemetry: list[dict] = field(default_factory=lambda: [{"readings": 40} for _ in range(GPUS)])
-    under_load: list[dict] = field(default_factory=lambda: [{} for _ in range(GPUS)])  # facts of the links
+    under_load: list[dict] = field(
+        default_factory=lambda: [{} for _ in range(GPUS)]
+    )  # facts of the links
     failures: dict[str, list[Problem]] = field(default_factory=dict)  # of a check
-    wrong: dict[int, tuple[list[str], list[int]]] = field(default_factory=dict)  # rank -> wrong elements, senders
+    wrong: dict[int, tuple[list[str], list[int]]] = field(
+        default_factory=dict
+    )  # rank -> wrong elements, senders
     own_error: list[float] = field(default_factory=lambda: each(0.0))
     diverged: set[int] = field(default_factory=set)
     odd_bits: set[int] = field(default_factory=set)
@@ -84,7 +92,9 @@ class Hardware:
             )
             for index, device in enumerate(DEVICES)
         ]  # fmt: skip
-        self.ports = [fabric.Port(f"mlx5_{i}/1", True, rate_gbps=400.0, kind="MT4129") for i in range(GPUS)]
+        self.ports = [
+            fabric.Port(f"mlx5_{i}/1", True, rate_gbps=400.0, kind="MT4129") for i in range(GPUS)
+        ]
         self.pci_gpus = [gpu.bus_id for gpu in self.gpus]
 
     def change(self, index: int, **fields: object) -> None:
@@ -113,9 +123,14 @@ class Hardware:
         """Numbers of each GPU, which are compared."""
         found = Evidence()
         for name in names:
-            rates = {device: HEALTHY[name] * share * jitter() for device, share in zip(DEVICES, shares, strict=True)}
+            rates = {
+                device: HEALTHY[name] * share * jitter()
+                for device, share in zip(DEVICES, shares, strict=True)
+            }
             unit = "TFLOP/s" if name.startswith("gemm") else "GB/s"
-            found.measurements += [Measurement(name, rate, unit, device) for device, rate in rates.items()]
+            found.measurements += [
+                Measurement(name, rate, unit, device) for device, rate in rates.items()
+            ]
         return found
 
     def _environment(self, jitter) -> Evidence:
@@ -131,33 +146,53 @@ class Hardware:
         )  # fmt: skip
 
     def _compute(self, jitter) -> Evidence:
-        found = self._speeds(tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute, jitter)
-        found.facts |= {"telemetry": dict(zip(DEVICES, self.telemetry, strict=True)), "telemetry_problem": ""}
+        found = self._speeds(
+            tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute, jitter
+        )
+        found.facts |= {
+            "telemetry": dict(zip(DEVICES, self.telemetry, strict=True)),
+            "telemetry_problem": "",
+        }
         shares = dict(zip(DEVICES, self.kept, strict=True))
         found.facts["kept"] = {"gemm_bf16": shares}
         return found
 
     def _host(self, jitter) -> Evidence:
         found = Evidence()
-        memory, cores = {"numa0": 300 * jitter(), "numa1": 300 * jitter()}, {"numa0 CPU 0": 4.0, "numa1 CPU 60": 4.0}
+        memory, cores = (
+            {"numa0": 300 * jitter(), "numa1": 300 * jitter()},
+            {"numa0 CPU 0": 4.0, "numa1 CPU 60": 4.0},
+        )
         cores |= {f"numa{i % 2} CPU {i}": 4.0 * jitter() for i in range(1, 8)}
         cores["numa1 CPU 60"] *= self.cpus
         peer_comparison.compare(found, "host_memory", memory)
         peer_comparison.compare(found, "host_compute", cores)
         numbers = (("host_memory", memory), ("host_compute", cores))
-        found.measurements = [Measurement(name, min(rates.values()), "GB/s") for name, rates in numbers]
+        found.measurements = [
+            Measurement(name, min(rates.values()), "GB/s") for name, rates in numbers
+        ]
         return found
 
     def _memory(self, jitter) -> Evidence:
         found = self._speeds(("memory_copy", "memory_triad"), self.memory, jitter)
-        found.measurements += [Measurement("memory_tested", 76.0, "GiB", device) for device in DEVICES]
-        found.facts |= {"memory_gib": dict.fromkeys(DEVICES, 79.6), "models": dict.fromkeys(DEVICES, H100)}
+        found.measurements += [
+            Measurement("memory_tested", 76.0, "GiB", device) for device in DEVICES
+        ]
+        found.facts |= {
+            "memory_gib": dict.fromkeys(DEVICES, 79.6),
+            "models": dict.fromkeys(DEVICES, H100),
+        }
         return found
 
     def _links(self, jitter) -> Evidence:
         found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
-        rates = {f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter() for (a, b), share in self.links.items()}
-        found.measurements += [Measurement("link_peer", rate, "GB/s", pair) for pair, rate in rates.items()]
+        rates = {
+            f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter()
+            for (a, b), share in self.links.items()
+        }
+        found.measurements += [
+            Measurement("link_peer", rate, "GB/s", pair) for pair, rate in rates.items()
+        ]
         found.ceilings = dict.fromkeys(("link_h2d", "link_d2h"), (63.0, "PCIe generation 5 ×16"))
         found.ceilings["link_peer"] = 450.0, "NVLink"
         found.facts["links"] = {
@@ -172,27 +207,48 @@ class Hardware:
 
     def _repeatability(self, jitter) -> Evidence:
         found = Evidence(facts={"hash_group": dict.fromkeys(DEVICES, GROUP)})
-        found.measurements = [Measurement("repeats", 100.0, "repeats", device) for device in DEVICES]
+        found.measurements = [
+            Measurement("repeats", 100.0, "repeats", device) for device in DEVICES
+        ]
         names = registry.node_checks()["repeatability"].spec.fingerprints
         usual = {
             device: {
-                name: hashlib.sha256(f"{name}{device * (index in self.odd_bits)}".encode()).hexdigest()
+                name: hashlib.sha256(
+                    f"{name}{device * (index in self.odd_bits)}".encode()
+                ).hexdigest()
                 for name in names
             }
             for index, device in enumerate(DEVICES)
         }
-        found.hashes = {f"{name} {device}": value for device, own in usual.items() for name, value in own.items()}
+        found.hashes = {
+            f"{name} {device}": value
+            for device, own in usual.items()
+            for name, value in own.items()
+        }
         return found
 
     def _ranks(self) -> list[dict]:
-        labels = [f"rank {rank} (node {self.node}, {device})" for rank, device in enumerate(DEVICES)]
-        return [{"label": label, "device": d, "model": H100} for label, d in zip(labels, DEVICES, strict=True)]
+        labels = [
+            f"rank {rank} (node {self.node}, {device})" for rank, device in enumerate(DEVICES)
+        ]
+        return [
+            {"label": label, "device": d, "model": H100}
+            for label, d in zip(labels, DEVICES, strict=True)
+        ]
 
     def _training(self, jitter) -> Evidence:
         """DDP ends a step when its last rank ends it."""
-        per_rank = [0.1 / (c * k * min(1, 2 * m)) for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)]
-        alone, noise = [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank], jitter()
-        together = max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
+        per_rank = [
+            0.1 / (c * k * min(1, 2 * m))
+            for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)
+        ]
+        alone, noise = (
+            [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank],
+            jitter(),
+        )
+        together = (
+            max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
+        )
         results = [
             rank | {
                 "losses": [9.0, 2.0], "tokens": 8192,
@@ -206,12 +262,18 @@ class Hardware:
     def _collectives(self, jitter) -> Evidence:
         curves = {}
         for name in sweep.NAMES:
-            seconds = sweep.factor(name, GPUS) * 2**30 / (355e9 * self.exchange * min(self.links.values()) * jitter())
+            seconds = (
+                sweep.factor(name, GPUS)
+                * 2**30
+                / (355e9 * self.exchange * min(self.links.values()) * jitter())
+            )
             curves[name] = {str(2**30): [seconds] * 5}
         results = []
         for index, rank in enumerate(self._ranks()):
             wrong, senders = self.wrong.get(index, ([], []))
-            results.append(rank | {"curves": curves, "unsupported": {}, "wrong": wrong, "senders": senders})
+            results.append(
+                rank | {"curves": curves, "unsupported": {}, "wrong": wrong, "senders": senders}
+            )
         return sweep.evidence(results, PLAN, 1)
 
     def _correctness(self, jitter) -> Evidence:
@@ -230,7 +292,10 @@ class Hardware:
         arrival = [seconds + late for seconds, late in zip(compute, self.late_s, strict=True)]
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
-        results = [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
+        results = [
+            r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8}
+            for r, c, wait in ranks
+        ]
         return stragglers.evidence(results, PLAN, 1)
 
     def _storage(self, jitter) -> Evidence:
@@ -238,10 +303,17 @@ class Hardware:
             "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
             "read_bytes": 9 << 20,
         }  # fmt: skip
-        full = {"error": f"out (/out): {self.volume}", "kind": "volume-full", "write_s": 0.0, "latencies_s": []}
+        full = {
+            "error": f"out (/out): {self.volume}",
+            "kind": "volume-full",
+            "write_s": 0.0,
+            "latencies_s": [],
+        }
         seen = fine | (full if self.volume else {})
         plan = dataclasses.replace(PLAN, volumes={"out": Path("/out")})
-        return storage.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], plan, 1)
+        return storage.evidence(
+            [rank | {"volumes": {"out": seen}} for rank in self._ranks()], plan, 1
+        )
 
 
 def xids(*events: tuple[str, int]) -> Evidence:
@@ -249,5 +321,7 @@ def xids(*events: tuple[str, int]) -> Evidence:
     found = Evidence(name="xids")
     for uuid, code in events:
         kind, hardware = judged(code)
-        (found.fail if hardware else found.warn)(kind, f"{uuid}: Xid {code} during the checks", uuid, code=code)
+        (found.fail if hardware else found.warn)(
+            kind, f"{uuid}: Xid {code} during the checks", uuid, code=code
+        )
     return found

@@ -1,4 +1,6 @@
-"""Single faults of a node's parts: what each changes in the hardware, and the one suspect that it must become."""
+"""Single faults of a node's parts: what each changes in the hardware, and the one suspect that it
+must become.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +113,13 @@ def corrupt_links(node: Hardware, bad: int) -> None:
     """What this GPU sends arrives wrong, and every sum of all ranks is wrong on all of them."""
     others = [index for index in range(GPUS) if index != bad]
     pairs = [f"cuda:{bad}→cuda:{other}" for other in others]
-    node.failures["links"] = [Problem(FAIL, "wrong-words", f"{p} delivered 3 wrong words of 99", [p]) for p in pairs]
-    node.wrong = {index: (["all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"], []) for index in range(GPUS)}
+    node.failures["links"] = [
+        Problem(FAIL, "wrong-words", f"{p} delivered 3 wrong words of 99", [p]) for p in pairs
+    ]
+    node.wrong = {
+        index: (["all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"], [])
+        for index in range(GPUS)
+    }
 
 
 def wrong_sender(node: Hardware, bad: int) -> None:
@@ -218,7 +225,9 @@ def lost_meanwhile(node: Hardware, bad: int) -> None:
     error = Problem(FAIL, "cuda-reset", f"cuda:{bad}: {words}", [f"cuda:{bad}"])
     node.broken = dict.fromkeys(("links", "memory", "repeatability"), error)
     error = Problem(FAIL, "cuda-reset", f"BrokenWorldError: rank {bad}: {words}", [f"rank {bad}"])
-    node.broken |= dict.fromkeys(("training", "collectives", "correctness", "stragglers", "storage"), error)
+    node.broken |= dict.fromkeys(
+        ("training", "collectives", "correctness", "stragglers", "storage"), error
+    )
 
 
 def hanging(node: Hardware, bad: int) -> None:

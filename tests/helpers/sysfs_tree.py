@@ -37,12 +37,15 @@ def set_errors(root: Path, address: str, **totals: int) -> None:
     """What the kernel counts (AER): set_errors(root, "0000:3b:00.0", correctable=3)."""
     ends = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
     texts = {
-        f"aer_dev_{kind}": f"RxErr {count}\nBadTLP 0\nTOTAL_ERR_{ends[kind]} {count}" for kind, count in totals.items()
+        f"aer_dev_{kind}": f"RxErr {count}\nBadTLP 0\nTOTAL_ERR_{ends[kind]} {count}"
+        for kind, count in totals.items()
     }
     write((root / "bus/pci/devices" / address).resolve(), texts)
 
 
-def add_adapter(root: Path, index: int, place: str = "", numa: int = 0, kind: str = "MT4129", **changes: str) -> None:
+def add_adapter(
+    root: Path, index: int, place: str = "", numa: int = 0, kind: str = "MT4129", **changes: str
+) -> None:
     """An adapter with one healthy port; changes replace its files: state="1: DOWN"."""
     device = add_pci(root, place or f"pci0000:{index}a/0000:{index}a:01.0/0000:{index}c:00.0", numa)
     folder = root / f"class/infiniband/mlx5_{index}"

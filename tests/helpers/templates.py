@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# `.Values.image`, `$.Values.image`, `.root.Values.image`, and `$values.image` where a template calls them so.
+# `.Values.image`, `$.Values.image`, `.root.Values.image`, and `$values.image` where a template
+# calls them so.
 USE = re.compile(r"(?:\.Values|\$values)((?:\.[A-Za-z]\w*)+)")
 # What a template takes from one task: `$task.env`, `dig "accelerator" "count" 0 $task`.
 TASK = re.compile(r'\$task\.(\w+)|dig "(\w+)" [^}\n]*?\$task')
@@ -29,6 +30,10 @@ def used_of_a_task(templates: str) -> set[str]:
 
 
 def is_used(path: tuple[str, ...], templates: str) -> bool:
-    """By its path; or its parent is taken as a whole (`with .Values.image`) and the name follows (`.digest`)."""
+    """By its path; or its parent is taken as a whole (`with .Values.image`) and the name follows
+    (`.digest`).
+    """
     uses = used(templates)
-    return path in uses or (path[:-1] in uses and re.search(rf"[\s(]\.{path[-1]}\b", templates) is not None)
+    return path in uses or (
+        path[:-1] in uses and re.search(rf"[\s(]\.{path[-1]}\b", templates) is not None
+    )

@@ -24,7 +24,9 @@ def picture(title: str, command: str, printed: str, marks: dict[str, str]) -> st
         parts = textwrap.wrap(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
         rows += [_marked(escape(part, quote=False), marks) for part in parts or [""]]
     width, height = int(COLUMNS * LETTER) + 32, len(rows) * STEP + 24
-    lines = [f'  <text x="16" y="{28 + STEP * number}">{row}</text>\n' for number, row in enumerate(rows)]
+    lines = [
+        f'  <text x="16" y="{28 + STEP * number}">{row}</text>\n' for number, row in enumerate(rows)
+    ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n'
         f"  <title>{escape(title)}</title>\n{STYLE}"

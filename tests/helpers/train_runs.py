@@ -1,4 +1,6 @@
-"""Runs of the training programs with one process per rank, forked from a server that has imported torch."""
+"""Runs of the training programs with one process per rank, forked from a server that has imported
+torch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,23 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
 DEADLINE_S = 300
 SMOKE, LM = "gpuworker.train.train", "gpuworker.train.train_framework"
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "ran", "to", "two", "red", "hats", "all", "day", "long"]
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "ran",
+    "to",
+    "two",
+    "red",
+    "hats",
+    "all",
+    "day",
+    "long",
+]
 
 
 def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str) -> None:
@@ -33,15 +51,21 @@ def run_rank(module: str, arguments: list[str], variables: dict[str, str], outpu
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.path[:0] = [str(Path(module).parent)] if "/" in module else []
-    sys.exit(importlib.import_module(Path(module).stem if "/" in module else module).main(arguments))
+    sys.exit(
+        importlib.import_module(Path(module).stem if "/" in module else module).main(arguments)
+    )
 
 
 class Ranks:
     """Processes of one start of a run. `module`: its name, or a file with a function main."""
 
-    def __init__(self, module: str, folder: Path, *arguments: object, world: int = 1, **variables: object):
+    def __init__(
+        self, module: str, folder: Path, *arguments: object, world: int = 1, **variables: object
+    ):
         paths = f"{SOURCE.parents[1]}:{SOURCE}"
-        if not os.environ.get("PYTHONPATH", "").startswith(paths):  # of the server, which starts with the first rank
+        if not os.environ.get("PYTHONPATH", "").startswith(
+            paths
+        ):  # of the server, which starts with the first rank
             os.environ["PYTHONPATH"] = f"{paths}:{os.environ.get('PYTHONPATH', '')}"
         os.environ["OMP_NUM_THREADS"] = "1"
         folder.mkdir(exist_ok=True)
@@ -49,8 +73,18 @@ class Ranks:
         self.processes, port = [], free_port()
         words = [str(word) for word in ("--output", folder, *arguments)]
         for rank, output in enumerate(self.outputs):
-            numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": 0, "HF_HUB_OFFLINE": 1}
+            numbers = {
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "WORLD_SIZE": world,
+                "LOCAL_WORLD_SIZE": world,
+            }
+            place = {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "NODE_RANK": 0,
+                "HF_HUB_OFFLINE": 1,
+            }
             made = environment(**numbers, **place, **variables)
             process = SERVER.Process(target=run_rank, args=(str(module), words, made, str(output)))
             process.start()
@@ -92,9 +126,16 @@ class Ranks:
 
 
 def cut_off(
-    module: str, folder: Path, step: int, number: signal.Signals, *arguments: object, known: str = "", **more: object
+    module: str,
+    folder: Path,
+    step: int,
+    number: signal.Signals,
+    *arguments: object,
+    known: str = "",
+    **more: object,
 ) -> Ranks:
-    """A start of a slow program that gets the signal in the step after `step`: SIGTERM one rank, SIGKILL all.
+    """A start of a slow program that gets the signal in the step after `step`: SIGTERM one rank,
+    SIGKILL all.
 
     In that step it waits for the signal, which comes once its output has the text `known`.
     """
@@ -104,10 +145,14 @@ def cut_off(
     line = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
 
     def arrived() -> bool:
-        return ranks.processes[0].exitcode is not None or bool(line.search(ranks.output) and known in ranks.output)
+        return ranks.processes[0].exitcode is not None or bool(
+            line.search(ranks.output) and known in ranks.output
+        )
 
     until(arrived, f"step {step}", DEADLINE_S)
-    for process in ranks.processes if number == signal.SIGKILL else [random.choice(ranks.processes)]:
+    for process in (
+        ranks.processes if number == signal.SIGKILL else [random.choice(ranks.processes)]
+    ):
         os.kill(process.pid, number)
     pause.touch()
     return ranks
@@ -140,7 +185,9 @@ def write(path: Path, rows: list) -> Path:
 
 
 def text_file(folder: Path, count: int = 132, seed: int = 1) -> Path:
-    return write(folder / f"text-{seed}-{count}.jsonl", [{"text": text} for text in texts(count, seed)])
+    return write(
+        folder / f"text-{seed}-{count}.jsonl", [{"text": text} for text in texts(count, seed)]
+    )
 
 
 def language_model(folder: Path, kind: str = "llama", **changes: object) -> tuple[object, ...]:

@@ -12,7 +12,19 @@ import yaml
 
 WORDS = Path(__file__).with_name("words.txt")
 # Texts for every pattern of the schemas. A text without a pattern is drawn from all of them.
-TEXTS = (*WORDS.read_text().split(), "é", "", "a b", "a: b", "# x", "{{ x }}", "- x", "a\nb", "\u0085", "x" * 70)
+TEXTS = (
+    *WORDS.read_text().split(),
+    "é",
+    "",
+    "a b",
+    "a: b",
+    "# x",
+    "{{ x }}",
+    "- x",
+    "a\nb",
+    "\u0085",
+    "x" * 70,
+)
 # Known names of values whose names the templates check.
 NAMES = {"limits": "gemm_bf16", "expect": "driver"}
 LABELS = ({}, {"pool": "gpu"}, {"example.com/pool": "a", "n": "null"})
@@ -72,11 +84,18 @@ class Values:
     def draw(self) -> dict:
         values = self.value(self.root, share=self.rng.choice([0.05, 0.15, 0.3]))
         if "tasks" in values:  # of a group, which must have a name and a task
-            values |= {"name": values["name"] or "rl", "tasks": values["tasks"] or {"t": {"run": "true"}}}
+            values |= {
+                "name": values["name"] or "rl",
+                "tasks": values["tasks"] or {"t": {"run": "true"}},
+            }
             if self.rng.random() < 0.8:
                 mend(values)
-        if self.root["properties"]["podTemplate"]["$ref"].endswith("runTemplate"):  # the chart has a value for it
-            (values.get("podTemplate", {}).get("spec") or {}).pop("terminationGracePeriodSeconds", None)
+        if self.root["properties"]["podTemplate"]["$ref"].endswith(
+            "runTemplate"
+        ):  # the chart has a value for it
+            (values.get("podTemplate", {}).get("spec") or {}).pop(
+                "terminationGracePeriodSeconds", None
+            )
         for name, known in NAMES.items():
             if values.get(name) and self.rng.random() < 0.8:
                 values[name] = {known: next(iter(values[name].values()))}
@@ -110,7 +129,9 @@ class Values:
 
     def integer(self, node: dict, share: float) -> int:
         low, high = node.get("minimum", 0), node.get("maximum", 1_000_000)
-        return self.rng.choice([low, high, self.rng.randint(low, min(high, low + 8)), self.rng.randint(low, low + 2)])
+        return self.rng.choice(
+            [low, high, self.rng.randint(low, min(high, low + 8)), self.rng.randint(low, low + 2)]
+        )
 
     def number(self, node: dict, share: float) -> float:
         return self.rng.choice([1, 8, 0.5, 2.25, 68719476736])
@@ -128,12 +149,23 @@ class Values:
         return items
 
     def object(self, node: dict, share: float) -> dict:
-        own = {name: each for name, each in node.get("properties", {}).items() if not is_elsewhere(each)}
-        needed = {*node.get("required", ()), *self.rng.choice(node.get("oneOf", [{}])).get("required", ())}
+        own = {
+            name: each
+            for name, each in node.get("properties", {}).items()
+            if not is_elsewhere(each)
+        }
+        needed = {
+            *node.get("required", ()),
+            *self.rng.choice(node.get("oneOf", [{}])).get("required", ()),
+        }
         other = {name for each in node.get("oneOf", ()) for name in each["required"]} - needed
         if node is self.root:
             needed |= {"schemaVersion", "name", "tasks"} & set(own)
-        names = [name for name in own if name in needed or (name not in other and self.rng.random() < share)]
+        names = [
+            name
+            for name in own
+            if name in needed or (name not in other and self.rng.random() < share)
+        ]
         found = {name: self.value(own[name], share) for name in names}
         free = dict(node.get("patternProperties", {}))
         if isinstance(node.get("additionalProperties"), dict):
@@ -161,13 +193,19 @@ def mend(group: dict) -> None:
         group["primaryTasks"] = names[:1]
     for index, task in enumerate(group["tasks"].values()):
         if "dependsOn" in task:
-            task["dependsOn"] = {names[0]: "started"} if names[0] not in [*group["tasks"]][index:] else {}
+            task["dependsOn"] = (
+                {names[0]: "started"} if names[0] not in [*group["tasks"]][index:] else {}
+            )
         if "secrets" in task:
             group["secretName"] = "s"
             task["secrets"] = [name for name in task["secrets"] if name not in task.get("env", {})]
         if "volumes" in task:  # the check Job refuses two at one place
             task["volumes"] = [*{each["mountPath"]: each for each in task["volumes"]}.values()]
-        mounts = {each["mountPath"]: {**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets}
+        mounts = {
+            each["mountPath"]: {**each, "files": sets[0]}
+            for each in task.pop("fileMounts", [])
+            if sets
+        }
         used = {each["mountPath"] for each in task.get("volumes", [])}
         task["fileMounts"] = [each for place, each in mounts.items() if place not in used]
         for each in task["fileMounts"]:
@@ -185,14 +223,24 @@ def fits_text(node: dict, text: str) -> bool:
 
 def places(node: Any, path: tuple = ()) -> list[tuple]:
     """Paths of everything below a value."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    items = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     return [place for key, child in items for place in ((*path, key), *places(child, (*path, key)))]
 
 
 def mutated(values: dict, rng: random.Random) -> dict:
-    """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside it."""
+    """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside
+    it.
+    """
     copied = copy.deepcopy(values)
-    paths = [path for path in places(copied) if path[0] != "extraObjects"]  # which only Kubernetes can judge
+    paths = [
+        path for path in places(copied) if path[0] != "extraObjects"
+    ]  # which only Kubernetes can judge
     if not paths:
         return {"misspelt": 1}
     path = rng.choice(paths)

@@ -13,7 +13,9 @@ steps = []
 def end_step(*_):
     time.sleep(0.02)
     steps.append(1)
-    while len(steps) == int(os.environ.get("PAUSE_AT", 0)) and not os.path.exists(os.environ["PAUSE_FILE"]):
+    while len(steps) == int(os.environ.get("PAUSE_AT", 0)) and not os.path.exists(
+        os.environ["PAUSE_FILE"]
+    ):
         time.sleep(0.01)
 
 

@@ -62,13 +62,16 @@ def run(command: list[str], folder: Path, environ: dict[str, str]) -> subprocess
 def own_output(data: bytes) -> bytes:
     """A rank's own output, without the launcher's lines and the newline behind an unfinished one."""
     lines = data.splitlines(keepends=True)
-    return b"".join(line for line in lines if not line.startswith(tuple(tag.encode() for tag in TAGS))).removesuffix(
-        b"\n"
-    )
+    return b"".join(
+        line for line in lines if not line.startswith(tuple(tag.encode() for tag in TAGS))
+    ).removesuffix(b"\n")
 
 
 def files(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes().replace(str(out.parent).encode(), b"FOLDER") for path in sorted(out.iterdir())}
+    return {
+        path.name: path.read_bytes().replace(str(out.parent).encode(), b"FOLDER")
+        for path in sorted(out.iterdir())
+    }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -106,11 +109,18 @@ def test_a_program_cannot_tell_the_difference(name, tmp_path):
 def test_a_program_with_torch_does_the_same(name, tmp_path):
     results = {}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    for side, command in (("torchrun", torchrun), ("launch", [*LAUNCH, "--nproc-per-node=2", "--standalone"])):
+    for side, command in (
+        ("torchrun", torchrun),
+        ("launch", [*LAUNCH, "--nproc-per-node=2", "--standalone"]),
+    ):
         folder = tmp_path / side
         folder.mkdir()
         (folder / "train.py").write_text(WITH_TORCH[name])
-        environ = clean() | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environ = clean() | {
+            "PYTHONPATH": str(SOURCE),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
         done = run([*command, "train.py", str(folder)], folder, environ)
         assert done.returncode == 0, done.stdout + done.stderr
         written = {path.name: path.read_bytes() for path in folder.glob("*.pt")}

@@ -23,16 +23,28 @@ http: {addr: "127.0.0.1:0"}
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=120)
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=120
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="session", params=HELMS if os.environ.get("PACKAGE_TESTS") else HELMS[:1])
-def packages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The package of each chart, made by each release of Helm; by the first one only if not all is tested."""
+def packages(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """The package of each chart, made by each release of Helm; by the first one only if not all is
+    tested.
+    """
     folder = tmp_path_factory.mktemp(f"packages-{request.param}")
-    run(request.param, "package", *(REPO / "charts" / chart for chart in CHARTS), "--destination", folder)
+    run(
+        request.param,
+        "package",
+        *(REPO / "charts" / chart for chart in CHARTS),
+        "--destination",
+        folder,
+    )
     return {chart: next(folder.glob(f"{chart}-[0-9]*.tgz")) for chart in CHARTS}
 
 
@@ -71,7 +83,17 @@ def address(server: subprocess.Popen, log: Path) -> str:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Keyrings with one new key: the secret one, which signs, and the public one, which verifies."""
     home = tmp_path_factory.mktemp("gpg")
-    gpg = ("gpg", "--homedir", home, "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "")
+    gpg = (
+        "gpg",
+        "--homedir",
+        home,
+        "--batch",
+        "--quiet",
+        "--pinentry-mode",
+        "loopback",
+        "--passphrase",
+        "",
+    )
     run(*gpg, "--quick-generate-key", SIGNER, "rsa2048", "sign", "1d")
     secret, public = home / "secret.gpg", home / "public.gpg"
     run(*gpg, "--output", secret, "--export-secret-keys")

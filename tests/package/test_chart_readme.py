@@ -1,4 +1,6 @@
-"""A chart's README and Chart.yaml, which a registry shows: every value is listed, with what the chart really has."""
+"""A chart's README and Chart.yaml, which a registry shows: every value is listed, with what the
+chart really has.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 def test_every_value_of_a_chart_is_documented(chart: str) -> None:
     text = (REPO / f"charts/{chart}/values.yaml").read_text()
     paths = {path for path, _ in chart_readme.documented(text)}
-    assert [leaf for leaf in leaves(yaml.safe_load(text)) if not any(leaf[: len(path)] == path for path in paths)] == []
+    assert [
+        leaf
+        for leaf in leaves(yaml.safe_load(text))
+        if not any(leaf[: len(path)] == path for path in paths)
+    ] == []
 
 
 def test_the_listed_images_are_those_of_the_chart() -> None:

@@ -1,4 +1,6 @@
-"""monitoring/: alerts and dashboard use what /metrics of the fleet page exports, and its pods are the ones scraped."""
+"""monitoring/: alerts and dashboard use what /metrics of the fleet page exports, and its pods are
+the ones scraped.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def exported() -> dict[str, set[str]]:
     """Metric -> its labels, for all that the help texts announce."""
     world = world_report({"n1": [0]}, check("all_reduce"))
     text = prometheus(merged(failing("n1"), world, expected=Expected(2)))
-    found: dict[str, set[str]] = {name: set() for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)}
+    found: dict[str, set[str]] = {
+        name: set() for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)
+    }
     for name, labels in re.findall(r"^(gpu_accept_\w+)\{(.*)\} ", text, re.MULTILINE):
         found[name] |= set(re.findall(r'(\w+)="', labels))
     return found
@@ -70,7 +74,9 @@ def test_texts_of_alerts_use_labels_that_remain() -> None:
 def test_the_alerts_of_runs_find_their_pods() -> None:
     """By the labels that kube-state-metrics is told to export, which every pod of the charts has."""
     rules = [rule for rule in alerts() if rule["alert"].startswith("GpuRun")]
-    (pattern,) = {re.search(r'label_app_kubernetes_io_name=~"([^"]+)"', rule["expr"])[1] for rule in rules}
+    (pattern,) = {
+        re.search(r'label_app_kubernetes_io_name=~"([^"]+)"', rule["expr"])[1] for rule in rules
+    }
     watched = set(pattern.split("|"))
     assert watched == set(CHARTS) - {"gpu-accept"}
     examples = {each.chart: each for each in scenarios() if each.chart in watched}
@@ -90,12 +96,24 @@ def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:
     assert {endpoint["port"] for endpoint in MONITOR["podMetricsEndpoints"]} <= ports
 
 
-@pytest.mark.skipif(not os.environ.get("PACKAGE_TESTS"), reason="run by `make test-package`, which gets promtool")
+@pytest.mark.skipif(
+    not os.environ.get("PACKAGE_TESTS"), reason="run by `make test-package`, which gets promtool"
+)
 def test_promtool_accepts_rules_and_queries_and_the_alerts_fire(tmp_path: Path) -> None:
-    promtool, rules, cases = debian.unpacked("prometheus"), tmp_path / "rules.yaml", tmp_path / "cases.yaml"
+    promtool, rules, cases = (
+        debian.unpacked("prometheus"),
+        tmp_path / "rules.yaml",
+        tmp_path / "cases.yaml",
+    )
     asked = [re.sub(r"\$\{?\w+\}?", "x", query) for query in queries()]
-    records = [{"record": f"dashboard:{number}", "expr": query} for number, query in enumerate(asked)]
-    rules.write_text(yaml.safe_dump({"groups": [*RULES["groups"], {"name": "dashboard", "rules": records}]}))
-    cases.write_text((REPO / "tests/package/alerts_test.yaml").read_text().replace("RULES", str(rules)))
+    records = [
+        {"record": f"dashboard:{number}", "expr": query} for number, query in enumerate(asked)
+    ]
+    rules.write_text(
+        yaml.safe_dump({"groups": [*RULES["groups"], {"name": "dashboard", "rules": records}]})
+    )
+    cases.write_text(
+        (REPO / "tests/package/alerts_test.yaml").read_text().replace("RULES", str(rules))
+    )
     assert f"{len(alerts()) + len(records)} rules found" in run(promtool, "check", "rules", rules)
     run(promtool, "test", "rules", cases)

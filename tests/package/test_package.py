@@ -1,6 +1,8 @@
-"""The charts as packages: what a user installs from a package or a registry is what is in this repository.
+"""The charts as packages: what a user installs from a package or a registry is what is in this
+repository.
 
-`make test-package` runs all of it, with an OCI registry; without PACKAGE_TESTS one example of each chart is rendered.
+`make test-package` runs all of it, with an OCI registry; without PACKAGE_TESTS one example of each
+chart is rendered.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def test_every_chart_has_an_example() -> None:
 
 @pytest.mark.parametrize("scenario", TRIED, ids=str)
 @pytest.mark.parametrize("helm", HELMS)
-def test_a_package_renders_as_its_folder(packages: dict[str, Path], helm: str, scenario: Scenario) -> None:
+def test_a_package_renders_as_its_folder(
+    packages: dict[str, Path], helm: str, scenario: Scenario
+) -> None:
     assert_same(helm, packages[scenario.chart], scenario)
 
 
@@ -46,15 +50,28 @@ def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path
 
 
 @pytest.mark.parametrize("helm", HELMS)
-def test_a_pulled_chart_is_what_was_pushed(packages: dict[str, Path], helm: str, registry: str, tmp_path: Path) -> None:
+def test_a_pulled_chart_is_what_was_pushed(
+    packages: dict[str, Path], helm: str, registry: str, tmp_path: Path
+) -> None:
     """Rendered from the pulled file, so without the registry: as on a machine without a network."""
     for chart, package in packages.items():
         version = package.stem.removeprefix(f"{chart}-")
         repository = f"oci://{registry}/{package.parent.name}/{helm}"
         run(helm, "push", package, repository, "--plain-http")
-        run(helm, "pull", f"{repository}/{chart}", "--version", version, "--plain-http", "--destination", tmp_path)
+        run(
+            helm,
+            "pull",
+            f"{repository}/{chart}",
+            "--version",
+            version,
+            "--plain-http",
+            "--destination",
+            tmp_path,
+        )
         assert (tmp_path / package.name).read_bytes() == package.read_bytes()
-        shown = run(helm, "show", "readme", f"{repository}/{chart}", "--version", version, "--plain-http")
+        shown = run(
+            helm, "show", "readme", f"{repository}/{chart}", "--version", version, "--plain-http"
+        )
         assert "| value | type | default | meaning |" in shown
     for scenario in EXAMPLES:
         assert_same(helm, tmp_path / packages[scenario.chart].name, scenario)
@@ -73,7 +90,16 @@ def test_a_signature_admits_the_package_and_nothing_else(
     run(helm, "push", package, repository, "--plain-http")  # with the .prov file beside it
     pulled = tmp_path / "pulled"
     version = package.stem.removeprefix("ddp-run-")
-    pull = (verifier, "pull", f"{repository}/ddp-run", "--version", version, "--plain-http", "--destination", pulled)
+    pull = (
+        verifier,
+        "pull",
+        f"{repository}/ddp-run",
+        "--version",
+        version,
+        "--plain-http",
+        "--destination",
+        pulled,
+    )
     pulled.mkdir()
     run(*pull, "--verify", "--keyring", public)
     verify = (verifier, "verify", pulled / package.name, "--keyring", public)
@@ -84,12 +110,21 @@ def test_a_signature_admits_the_package_and_nothing_else(
         run(*verify)
 
 
-def test_cosign_admits_what_was_signed_only(packages: dict[str, Path], registry: str, tmp_path: Path) -> None:
+def test_cosign_admits_what_was_signed_only(
+    packages: dict[str, Path], registry: str, tmp_path: Path
+) -> None:
     """With a pair of keys and without a transparency log, which would need the internet."""
     cosign = (BIN / "cosign",)
     offline = ("--allow-http-registry", "--allow-insecure-registry")
     for name in ("ours", "theirs"):
-        run("env", "COSIGN_PASSWORD=", *cosign, "generate-key-pair", "--output-key-prefix", tmp_path / name)
+        run(
+            "env",
+            "COSIGN_PASSWORD=",
+            *cosign,
+            "generate-key-pair",
+            "--output-key-prefix",
+            tmp_path / name,
+        )
     package = packages["job-group"]
     repository = f"{registry}/cosign-{package.parent.name}"
     run("helm", "push", package, f"oci://{repository}", "--plain-http")
@@ -97,7 +132,15 @@ def test_cosign_admits_what_was_signed_only(packages: dict[str, Path], registry:
     verify = (*cosign, "verify", "--insecure-ignore-tlog", *offline)
     with pytest.raises(AssertionError, match="signatures"):
         run(*verify, "--key", tmp_path / "ours.pub", reference)
-    sign = ("env", "COSIGN_PASSWORD=", *cosign, "sign", "--yes", "--tlog-upload=false", "--use-signing-config=false")
+    sign = (
+        "env",
+        "COSIGN_PASSWORD=",
+        *cosign,
+        "sign",
+        "--yes",
+        "--tlog-upload=false",
+        "--use-signing-config=false",
+    )
     run(*sign, *offline, "--key", tmp_path / "ours.key", reference)
     assert "job-group" in run(*verify, "--key", tmp_path / "ours.pub", reference)
     with pytest.raises(AssertionError, match="signature"):

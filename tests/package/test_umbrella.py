@@ -1,4 +1,6 @@
-"""The charts as dependencies of another chart: each renders what it renders alone, and can be switched off."""
+"""The charts as dependencies of another chart: each renders what it renders alone, and can be
+switched off.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, pod_templates, scenarios, template
+from tests.helpers.rendering import (
+    CHARTS,
+    HELMS,
+    REPO,
+    Scenario,
+    objects,
+    pod_templates,
+    scenarios,
+    template,
+)
 
-EXAMPLES = {each.chart: each for each in reversed(scenarios()) if each.source.is_relative_to(REPO / "values-examples")}
+EXAMPLES = {
+    each.chart: each
+    for each in reversed(scenarios())
+    if each.source.is_relative_to(REPO / "values-examples")
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +43,28 @@ def made(folder: Path, aliases: dict[str, str]) -> Path:
         {"name": chart, "version": "*", "alias": alias, "condition": f"{alias}.enabled"}
         for alias, chart in aliases.items()
     ]
-    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
+    about = {
+        "apiVersion": "v2",
+        "name": "umbrella",
+        "version": "1.0.0",
+        "dependencies": dependencies,
+    }
     (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
     return folder
 
 
 def values_of(scenario: Scenario) -> dict:
-    return yaml.safe_load(scenario.values) | {"image": {"repository": "registry.example.com/gpu-worker"}}
+    return yaml.safe_load(scenario.values) | {
+        "image": {"repository": "registry.example.com/gpu-worker"}
+    }
 
 
 def rendered(helm: str, chart: str | Path, values: dict) -> dict[tuple[str, str], dict]:
     done = template(helm, chart, yaml.safe_dump(values).encode())
     assert done.returncode == 0, done.stderr.decode()
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects(done.stdout.decode())}
+    return {
+        (each["kind"], each["metadata"]["name"]): each for each in objects(done.stdout.decode())
+    }
 
 
 @functools.cache
@@ -50,7 +74,9 @@ def alone(helm: str, chart: str) -> dict[tuple[str, str], dict]:
 
 @pytest.mark.parametrize("helm", HELMS)
 def test_three_dependencies_render_what_each_renders_alone(umbrella: Path, helm: str) -> None:
-    together = rendered(helm, umbrella, {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS})
+    together = rendered(
+        helm, umbrella, {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS}
+    )
     expected = [item for chart in CHARTS for item in alone(helm, chart).items()]
     assert together == dict(expected)
     assert len(together) == len(expected)  # no two objects have one name
@@ -64,21 +90,35 @@ def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str)
     for alias in ("job-group-left", "job-group-right"):
         values[alias]["name"] = alias[-5:].strip("-")
     off = {alias: {"enabled": False} for alias in aliases}
-    parts = {alias: rendered(helm, tmp_path, off | {alias: values[alias] | {"enabled": True}}) for alias in aliases}
+    parts = {
+        alias: rendered(helm, tmp_path, off | {alias: values[alias] | {"enabled": True}})
+        for alias in aliases
+    }
     together = rendered(helm, tmp_path, values)
-    assert len(together) == sum(map(len, parts.values())) == 2 * sum(len(alone(helm, chart)) for chart in CHARTS)
-    pods = {alias: [pod for each in found.values() for pod in pod_labels(each)] for alias, found in parts.items()}
+    assert (
+        len(together)
+        == sum(map(len, parts.values()))
+        == 2 * sum(len(alone(helm, chart)) for chart in CHARTS)
+    )
+    pods = {
+        alias: [pod for each in found.values() for pod in pod_labels(each)]
+        for alias, found in parts.items()
+    }
     for alias, found in parts.items():
         selectors = [each for item in found.values() for each in own_selectors(item)]
         foreign = [pod for other in aliases if other != alias for pod in pods[other]]
-        assert selectors and not [pod for one in selectors for pod in foreign if one.items() <= pod.items()], alias
+        assert selectors and not [
+            pod for one in selectors for pod in foreign if one.items() <= pod.items()
+        ], alias
 
 
 def test_openshift_gives_the_user_also_to_a_dependency(umbrella: Path) -> None:
     """null in the values of a parent removes no default of a dependency."""
     world = {"global": {"compatibility": {"openshift": {"adaptSecurityContext": "force"}}}}
     values = {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS} | world
-    contexts = [each for item in rendered("helm", umbrella, values).values() for each in pod_contexts(item)]
+    contexts = [
+        each for item in rendered("helm", umbrella, values).values() for each in pod_contexts(item)
+    ]
     assert len(contexts) > len(CHARTS)
     assert not [each for each in contexts if {"runAsUser", "runAsGroup", "fsGroup"} & set(each)]
     assert all(each["runAsNonRoot"] for each in contexts)
@@ -110,14 +150,20 @@ def own_selectors(item: dict) -> list[dict]:
         return [spec["selector"]]
     if item["kind"] == "NetworkPolicy":
         peers = [peer for rule in spec.get("ingress", []) for peer in rule.get("from", [])]
-        return [each["podSelector"]["matchLabels"] for each in [spec, *peers] if "podSelector" in each]
+        return [
+            each["podSelector"]["matchLabels"] for each in [spec, *peers] if "podSelector" in each
+        ]
     return [spec["selector"]["matchLabels"]] if "matchLabels" in spec.get("selector", {}) else []
 
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_names_of_templates_begin_with_the_chart(chart: str) -> None:
     """They are global in Helm: a sibling with the same name would take ours over."""
-    text = "".join(path.read_text() for path in (REPO / "charts" / chart / "templates").rglob("*") if path.is_file())
+    text = "".join(
+        path.read_text()
+        for path in (REPO / "charts" / chart / "templates").rglob("*")
+        if path.is_file()
+    )
     names = re.findall(r'\bdefine "([^"]+)"', text)
     assert names
     assert [name for name in names if not name.startswith(f"{chart}.")] == []

@@ -1,4 +1,6 @@
-"""CLUSTER chooses the cluster in one place; the kind cluster is checked by the commands that it would run."""
+"""CLUSTER chooses the cluster in one place; the kind cluster is checked by the commands that it
+would run.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_an_unknown_mode_is_refused_with_the_three_modes() -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch):
-    """machine(CLUSTER=…, …): this process's environment, on a machine without programs and container runtime."""
+    """machine(CLUSTER=…, …): this process's environment, on a machine without programs and
+    container runtime.
+    """
 
     def prepare(**variables: str) -> None:
         for name in ("CLUSTER", "KUBECONFIG", "IMAGE"):
@@ -65,14 +69,18 @@ def machine(monkeypatch: pytest.MonkeyPatch):
         ({"KUBECONFIG": "/home/me/.kube/config"}, ["kubectl", "IMAGE"]),
     ],
 )
-def test_preflight_lists_everything_that_a_mode_lacks(machine, variables: dict, words: list[str]) -> None:
+def test_preflight_lists_everything_that_a_mode_lacks(
+    machine, variables: dict, words: list[str]
+) -> None:
     machine(**variables)
     problems = preflight.cluster()
     assert len(problems) == len(words)
     assert all(word in problem for word, problem in zip(words, problems, strict=True))
 
 
-def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(machine, monkeypatch) -> None:
+def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(
+    machine, monkeypatch
+) -> None:
     machine(CLUSTER="local")
     monkeypatch.setattr(preflight.os, "geteuid", lambda: 1000)
     (problem,) = preflight.cluster()
@@ -88,7 +96,9 @@ def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path: Path, monkeyp
 
     def at(*words: str) -> int:
         """Position of the only command that contains these words."""
-        (found,) = [number for number, (command, _) in enumerate(calls) if set(words) <= set(command)]
+        (found,) = [
+            number for number, (command, _) in enumerate(calls) if set(words) <= set(command)
+        ]
         return found
 
     monkeypatch.setenv("NODES", "3")
@@ -99,7 +109,12 @@ def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path: Path, monkeyp
     kind_cluster.KindCluster("podman", run).up()
     create, given = calls[at("create", "cluster")]
     assert {"KIND_EXPERIMENTAL_PROVIDER=podman", str(tmp_path / "kubeconfig")} <= {*create}
-    assert [node["role"] for node in json.loads(given)["nodes"]] == ["control-plane", "worker", "worker", "worker"]
+    assert [node["role"] for node in json.loads(given)["nodes"]] == [
+        "control-plane",
+        "worker",
+        "worker",
+        "worker",
+    ]
     jobset, kueue = at("upgrade", "jobset"), at("upgrade", "kueue")
     assert at("create", "cluster") < jobset < at("get", "pods") < kueue < at("wait", "apiservice")
     assert "/source/charts/jobset" in calls[jobset][0]
@@ -107,7 +122,8 @@ def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path: Path, monkeyp
     assert (tmp_path / "ready").exists()
 
 
-# Every address that the local cluster gives to a node, a pod or a Service, or configures a program with.
+# Every address that the local cluster gives to a node, a pod or a Service, or configures a program
+# with.
 ADDRESSES = """
 import json
 from hack.local_cluster import node, settings
@@ -122,7 +138,9 @@ print(json.dumps({"addresses": names, "server": settings.API_SERVER}))
 
 def settings_of(family: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "IP_FAMILY": family, "PYTHONPATH": str(REPO)}
-    return subprocess.run([sys.executable, "-c", ADDRESSES], env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", ADDRESSES], env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize(("family", "version"), [("ipv4", 4), ("ipv6", 6)])

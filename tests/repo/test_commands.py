@@ -1,4 +1,6 @@
-"""Command blocks of the pages for users: each command is executed or checked by a test, or marked in the text."""
+"""Command blocks of the pages for users: each command is executed or checked by a test, or marked
+in the text.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ FOLDERS = ("README.md", "docs/*.md", "charts/*/README.md", "values-examples/*/RE
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "not run"
-# Pages of which every command runs on a cluster: in tests/e2e (readme_commands, examples), tests/gitops and tests/flux.
+# Pages of which every command runs on a cluster: in tests/e2e (readme_commands, examples),
+# tests/gitops and tests/flux.
 EXAMPLES = ("rl", "train-eval", "service-clients", "parameter-sweep")
-ON_A_CLUSTER = {"README.md", "docs/gitops.md", *(f"values-examples/{name}/README.md" for name in EXAMPLES)}
+ON_A_CLUSTER = {
+    "README.md",
+    "docs/gitops.md",
+    *(f"values-examples/{name}/README.md" for name in EXAMPLES),
+}
 
 
 def name(page: Path) -> str:
@@ -28,7 +35,9 @@ def name(page: Path) -> str:
 
 
 def commands(block: str) -> Iterator[tuple[str, bool]]:
-    """Each command, without its comment, and whether it is marked: in its line, or in a comment line above."""
+    """Each command, without its comment, and whether it is marked: in its line, or in a comment
+    line above.
+    """
     above = False
     for line in block.replace("\\\n", " ").splitlines():
         if line.startswith("#"):
@@ -38,7 +47,9 @@ def commands(block: str) -> Iterator[tuple[str, bool]]:
             yield command.strip(), above or MARK in comment.lower()
 
 
-BLOCKS = [(page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == "sh"]
+BLOCKS = [
+    (page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == "sh"
+]
 
 
 @cache
@@ -64,12 +75,17 @@ def labels(value: object) -> Iterator[dict]:
 
 
 def selects(page: Path, command: str) -> bool | None:
-    """Whether the objects that the command names are in the rendered installations; None if it names none."""
+    """Whether the objects that the command names are in the rendered installations; None if it
+    names none.
+    """
     if selector := re.search(r" -l (\S+)", command):
         wanted = dict(pair.split("=") for pair in selector[1].split(","))
         return any(wanted.items() <= each.items() for each in labels(objects(page)))
     if named := re.search(r" (deployment|service|job|jobset)/(\S+)", command):
-        return any((each["kind"].lower(), each["metadata"]["name"]) == named.groups() for each in objects(page))
+        return any(
+            (each["kind"].lower(), each["metadata"]["name"]) == named.groups()
+            for each in objects(page)
+        )
     if release := re.match(r"helm (?:test|uninstall) (\S+)", command):
         return any(f"helm install {release[1]} " in each for each in installs(page))
     return None
@@ -80,7 +96,9 @@ def fate(page: Path, command: str, marked: bool) -> str:
         return "marked"
     if name(page) in ON_A_CLUSTER:
         return "executed"
-    if "helm install " in command or (name(page) == "docs/jobgen.md" and command in OF_JOBGEN_LINES):
+    if "helm install " in command or (
+        name(page) == "docs/jobgen.md" and command in OF_JOBGEN_LINES
+    ):
         return "executed"
     return "checked" if selects(page, command) else "neither"
 
@@ -94,12 +112,20 @@ def fates(page: Path, block: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in BLOCKS}), ids=name)
 def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
-    """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it names exists."""
+    """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it
+    names exists.
+    """
     found = [each for owner, block in BLOCKS if owner == page for each in fates(page, block)]
     assert [command for command, what in found if what == "neither"] == []
 
 
 def test_a_group_of_jobs_is_waited_for_as_its_notes_say() -> None:
     """charts/job-group/tests/notes_test.yaml has the selector of the notes."""
-    (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`workload: jobs` |" in line]
-    assert " -l 'job-group/name=GROUP,job-group/task in (TASK,TASK)' --for=condition=Complete " in row
+    (row,) = [
+        line
+        for line in (REPO / "docs/operate.md").read_text().splitlines()
+        if "`workload: jobs` |" in line
+    ]
+    assert (
+        " -l 'job-group/name=GROUP,job-group/task in (TASK,TASK)' --for=condition=Complete " in row
+    )

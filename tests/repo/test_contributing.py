@@ -1,4 +1,6 @@
-"""The examples of CONTRIBUTING.md: each is applied to a copy of the repository, and its commands are run."""
+"""The examples of CONTRIBUTING.md: each is applied to a copy of the repository, and its commands
+are run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from hack.paths import BIN, REPO
 
 pytestmark = pytest.mark.slow
 PAGE = (REPO / "CONTRIBUTING.md").read_text()
-EXAMPLES = {title: text for title, text in re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## )", PAGE, re.M | re.S)}
+EXAMPLES = {
+    title: text for title, text in re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## )", PAGE, re.M | re.S)
+}
 CHECK = "worker/src/gpuworker/accept/checks/randomness.py"
 
 
@@ -27,7 +31,10 @@ def block(kind: str, text: str) -> str:
 def copied(folder: Path) -> Path:
     """The tracked and new files of the working tree."""
     names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=REPO, capture_output=True, text=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
     ).stdout.splitlines()
     for name in names:
         if (REPO / name).is_file():
@@ -40,11 +47,18 @@ def copied(folder: Path) -> Path:
 def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
     repo, text = copied(tmp_path / "repo"), EXAMPLES[title]
     if patch := block("diff", text):
-        done = subprocess.run(["git", "apply", "-"], cwd=repo, input=patch, text=True, capture_output=True)
-        assert done.returncode == 0, f"the source has changed: write the diff of CONTRIBUTING.md anew\n{done.stderr}"
+        done = subprocess.run(
+            ["git", "apply", "-"], cwd=repo, input=patch, text=True, capture_output=True
+        )
+        assert done.returncode == 0, (
+            f"the source has changed: write the diff of CONTRIBUTING.md anew\n{done.stderr}"
+        )
     else:
         (repo / CHECK).write_text(block("python", text))
-    replaced = {"make generate": "python -m hack.gen.generate", "make test-of FILE=": "python -m hack.test_of "}
+    replaced = {
+        "make generate": "python -m hack.gen.generate",
+        "make test-of FILE=": "python -m hack.test_of ",
+    }
     commands = block("sh", text)
     for old, new in replaced.items():
         commands = commands.replace(old, new)

@@ -22,15 +22,21 @@ FOREIGN = {
 
 def imports_re(text: str) -> bool:
     """Also in a function, or under another name."""
-    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    found = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     names = {getattr(node, "module", None) or alias.name for node in found for alias in node.names}
     return not names.isdisjoint({"re", "regex", "fnmatch"})
 
 
 @pytest.mark.parametrize("part", ["accept", "judgement", "fleet"])
 def test_only_modules_that_read_foreign_text_have_regular_expressions(part: str) -> None:
-    files = {str(path.relative_to(SOURCE)): path.read_text() for path in (SOURCE / part).rglob("*.py")}
-    assert {name for name, text in files.items() if imports_re(text)} == {n for n in FOREIGN if n.startswith(part)}
+    files = {
+        str(path.relative_to(SOURCE)): path.read_text() for path in (SOURCE / part).rglob("*.py")
+    }
+    assert {name for name, text in files.items() if imports_re(text)} == {
+        n for n in FOREIGN if n.startswith(part)
+    }
 
 
 def test_an_import_of_re_is_seen() -> None:

@@ -1,4 +1,6 @@
-"""README and documentation: short, linked, and every command that needs no cluster works as written."""
+"""README and documentation: short, linked, and every command that needs no cluster works as
+written.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ def installs(page: Path) -> list[str]:
 
 @cache
 def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
-    """Run a documented installation with `helm template` in place of `helm install`, as for a cluster with all APIs."""
+    """Run a documented installation with `helm template` in place of `helm install`, as for a
+    cluster with all APIs.
+    """
     template = "helm template --api-versions scheduling.k8s.io/v1beta1/PodGroup"
-    command = command.replace("helm install", template).replace("jobgen ", f"{sys.executable} -m jobgen ")
+    command = command.replace("helm install", template).replace(
+        "jobgen ", f"{sys.executable} -m jobgen "
+    )
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
     script = ["bash", "-o", "pipefail", "-c", command]
     return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
@@ -48,7 +54,8 @@ def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
 def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:
     """Pages in docs/ use the files of one example and leave out what was shown before: …
 
-    A group file of the repository's values-examples is named as from the repository, as in the README.
+    A group file of the repository's values-examples is named as from the repository, as in the
+    README.
     """
     folder = REPO if page.parent.parent == REPO / "charts" else page.parent
     if folder == REPO / "docs":
@@ -61,7 +68,9 @@ def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:
 INSTALLS = [(page, line) for page in PAGES for line in installs(page)]
 
 
-@pytest.mark.parametrize(("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS])
+@pytest.mark.parametrize(
+    ("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS]
+)
 def test_every_documented_installation_renders(page: Path, command: str) -> None:
     done = as_rendered(page, command)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
@@ -69,7 +78,10 @@ def test_every_documented_installation_renders(page: Path, command: str) -> None
 
 
 JOBGEN = [
-    command for page in PAGES for line in commands(page.read_text()) for command in re.findall(r"^jobgen [^|>]+", line)
+    command
+    for page in PAGES
+    for line in commands(page.read_text())
+    for command in re.findall(r"^jobgen [^|>]+", line)
 ]
 
 
@@ -85,12 +97,20 @@ def test_the_names_of_the_readme_are_rendered() -> None:
     (service,) = re.findall(r"kubectl port-forward service/(\S+) 8080:80", README)
     assert f"name: {service}\n" in accept
     followed = re.findall(r"kubectl runs logs (\S+)", README)
-    assert "app.kubernetes.io/instance: " + followed[0] in run and f'job-group/name: "{followed[1]}"' in demo
+    assert (
+        "app.kubernetes.io/instance: " + followed[0] in run
+        and f'job-group/name: "{followed[1]}"' in demo
+    )
 
 
 def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
-    (version,) = {yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")}
-    assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/clusters.md").read_text()
+    (version,) = {
+        yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")
+    }
+    assert (
+        f"--tag registry.example.com/gpu-worker:{version} "
+        in (REPO / "docs/clusters.md").read_text()
+    )
 
 
 def test_the_readme_is_short_and_begins_with_a_command() -> None:
@@ -106,7 +126,9 @@ def without_blocks(page: Path) -> str:
 def anchors(page: Path) -> set[str]:
     """Of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
@@ -132,15 +154,24 @@ def test_every_table_has_a_header_and_as_many_cells_in_each_row(page: Path) -> N
 def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: Path) -> None:
     roots = [REPO, page.parent, REPO / "worker/src/gpuworker"]
     tops = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
-    named = re.findall(r"(?<![\w/.-])((?:[\w.-]+/)+(?:[\w-]+\.(?:py|sh|yaml|md|json|tpl)\b)?)", page.read_text())
-    ours = [name for name in named if name.split("/")[0] in tops and "NAME" not in name]  # NAME is a placeholder
+    named = re.findall(
+        r"(?<![\w/.-])((?:[\w.-]+/)+(?:[\w-]+\.(?:py|sh|yaml|md|json|tpl)\b)?)", page.read_text()
+    )
+    ours = [
+        name for name in named if name.split("/")[0] in tops and "NAME" not in name
+    ]  # NAME is a placeholder
     assert [name for name in ours if not any((root / name).exists() for root in roots)] == []
 
 
 def test_make_targets_in_the_documentation_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
-        named = {target for target in re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M)}
+        named = {
+            target
+            for target in re.findall(
+                r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M
+            )
+        }
         assert named <= targets, page
 
 

@@ -1,4 +1,6 @@
-"""The locked requirements install on any machine: pinned with hashes, from the index that its user has set."""
+"""The locked requirements install on any machine: pinned with hashes, from the index that its user
+has set.
+"""
 
 import re
 
@@ -7,7 +9,11 @@ import pytest
 from hack.paths import REPO
 
 
-@pytest.mark.parametrize("path", sorted((REPO / "requirements").glob("*.txt")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((REPO / "requirements").glob("*.txt")), ids=lambda path: path.name
+)
 def test_locked_requirements_name_packages_only(path) -> None:
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith((" ", "#"))]
+    lines = [
+        line for line in path.read_text().splitlines() if line and not line.startswith((" ", "#"))
+    ]
     assert lines and all(re.match(r"[\w.\[\],-]+==\S+ ", f"{line} ") for line in lines), path

@@ -41,14 +41,18 @@ def validated(file: str, source: str) -> list[str]:
 
 
 def of_jobgen() -> str:
-    return "\n".join(validated(EXAMPLE, (REPO / EXAMPLE).read_text()) + validated("group.yaml", FAULTY))
+    return "\n".join(
+        validated(EXAMPLE, (REPO / EXAMPLE).read_text()) + validated("group.yaml", FAULTY)
+    )
 
 
 def waiting() -> Status:
     """A group of which one rank finds no node."""
     tasks = {"trainer": {"numNodes": 2, "run": "train"}, "buffer": {"run": "serve"}}
     found = cluster(workload="jobset", tasks=tasks, primaryTasks=["trainer"])
-    found.unscheduled("trainer-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
+    found.unscheduled(
+        "trainer-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+    )
     return found.judged()
 
 
@@ -98,7 +102,9 @@ def test_a_picture_shows_what_its_command_prints(name: str) -> None:
     assert file.read_text() == drawn
 
 
-@pytest.mark.parametrize(("page", "printed"), [("jobgen", of_jobgen), ("kubectl-runs", of_kubectl_runs)])
+@pytest.mark.parametrize(
+    ("page", "printed"), [("jobgen", of_jobgen), ("kubectl-runs", of_kubectl_runs)]
+)
 def test_a_page_shows_what_its_commands_print(page: str, printed) -> None:
     text = (REPO / f"docs/{page}.md").read_text()
     blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
-    """A group file is refused, the rank that hangs is named, an injected fault is found; the page has this machine."""
+    """A group file is refused, the rank that hangs is named, an injected fault is found; the page
+    has this machine.
+    """
     environment = tmp_path / "gpu-charts/try"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     (packages,) = (environment / "lib").glob("python*/site-packages")
@@ -37,5 +39,10 @@ def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
     assert "rank 1 of node 0" in fatal and "hang.py:11 in next_batch" in fatal
     assert "check=memory verdict=FAIL" in done.stdout
     assert yaml.safe_load((REPO / "build/try/values.yaml").read_text())["tasks"]
-    data = (REPO / "build/try/page.html").read_text().partition('id="data">')[2].partition("</script>")[0]
+    data = (
+        (REPO / "build/try/page.html")
+        .read_text()
+        .partition('id="data">')[2]
+        .partition("</script>")[0]
+    )
     assert json.loads(data)["verdict"] in done.stdout

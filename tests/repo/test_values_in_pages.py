@@ -1,4 +1,6 @@
-"""Values that a page prints, and the files for fast networks, work with the README's command of their chart."""
+"""Values that a page prints, and the files for fast networks, work with the README's command of
+their chart.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,24 @@ from tests.charts.test_charts_fabrics import FABRICS
 from tests.helpers.rendering import CHARTS, objects
 from tests.repo.test_readme import README, installs, rendered
 
-SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text()) for chart in CHARTS}
+SCHEMAS = {
+    chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text())
+    for chart in CHARTS
+}
 COMMANDS = {
-    chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line) for chart in CHARTS
+    chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line)
+    for chart in CHARTS
 }
 (OWN,) = re.findall(r"`(--set program\.image=IMAGE [^`]+)`", README)
 # A run of the README on GPUs, of a preset and of a person's own program.
-ON_GPUS = "--set gpusPerNode=8 --set resources.requests.cpu=32 --set resources.requests.memory=256Gi"
+ON_GPUS = (
+    "--set gpusPerNode=8 --set resources.requests.cpu=32 --set resources.requests.memory=256Gi"
+)
 RUNS = {
     "preset": f"{COMMANDS['ddp-run']} {ON_GPUS}",
     "own program": COMMANDS["ddp-run"].replace(
-        "--set program.preset=train", f"{OWN.replace('IMAGE', 'registry.example.com/trainer:1')} {ON_GPUS}"
+        "--set program.preset=train",
+        f"{OWN.replace('IMAGE', 'registry.example.com/trainer:1')} {ON_GPUS}",
     ),
 }
 # Resource of a pod's device -> how many, for fabrics that a device plugin gives to pods.
@@ -32,7 +41,9 @@ DEVICES = {
     "sriov": {"nvidia.com/mlnxnics": 1},
     "efa": {"vpc.amazonaws.com/efa": 32, "hugepages-2Mi": "5120Mi"},
 }
-SHOWN = [REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")]
+SHOWN = [
+    REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")
+]
 BLOCKS = [
     (page, text)
     for page in SHOWN
@@ -44,7 +55,9 @@ def chart_of(page: Path, text: str) -> str:
     """The chart of the page; on a page for all charts the first one that has all of the values."""
     if page.stem in CHARTS:
         return page.stem
-    return next(chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*SCHEMAS[chart]["properties"]})
+    return next(
+        chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*SCHEMAS[chart]["properties"]}
+    )
 
 
 def accepted(command: str) -> list[dict]:
@@ -58,8 +71,12 @@ def test_the_pages_show_values_of_both_charts_of_runs() -> None:
     assert "--set program.preset=train" in COMMANDS["ddp-run"]
 
 
-@pytest.mark.parametrize(("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)])
-def test_values_of_a_page_render_with_the_command_of_the_readme(page: Path, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)]
+)
+def test_values_of_a_page_render_with_the_command_of_the_readme(
+    page: Path, text: str, tmp_path: Path
+) -> None:
     (tmp_path / "values.yaml").write_text(text)
     chart = chart_of(page, text)
     for command in RUNS.values() if chart == "ddp-run" else [COMMANDS[chart]]:

@@ -15,7 +15,9 @@ WRONG, HUNG = "wrong data", "timed out"
 
 @dataclass
 class Fabric:
-    """Nodes and links with faults. The severity of a fault is the remaining share of the bandwidth, or a text."""
+    """Nodes and links with faults. The severity of a fault is the remaining share of the bandwidth,
+    or a text.
+    """
 
     bad: dict[Pair, float | str]  # a node, or the two of a link
     noise: random.Random
@@ -29,13 +31,18 @@ class Fabric:
         links: set[Pair] = set()
         while len(links) < bad_links:
             links.add(tuple(sorted(dice.sample(rest, 2))))
-        return cls({part: _severity(dice) for part in [*((place,) for place in places), *sorted(links)]}, dice)
+        return cls(
+            {part: _severity(dice) for part in [*((place,) for place in places), *sorted(links)]},
+            dice,
+        )
 
     def test(self, pair: Pair) -> float | str:
         """±5 %."""
         found = [what for part, what in self.bad.items() if {*part} <= {*pair}]
         faults = [what for what in found if isinstance(what, str)]
-        return max(faults, default=0) or HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
+        return max(faults, default=0) or HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(
+            1 - NOISE, 1 + NOISE
+        )
 
     def is_named(self, findings: Findings) -> bool:
         """Whether the findings are exactly the faults."""
@@ -46,7 +53,9 @@ def accused(findings: Findings) -> set[Pair]:
     return {*findings.bad_nodes, *findings.bad_links}
 
 
-def search(nodes: int, test: Callable[[Pair], float | str], **options: float) -> tuple[Findings, list[list[Pair]]]:
+def search(
+    nodes: int, test: Callable[[Pair], float | str], **options: float
+) -> tuple[Findings, list[list[Pair]]]:
     """The findings, and the pairs of each round."""
     plan, rounds = BadNodeSearch(nodes, **options), []
     tests = plan.run()

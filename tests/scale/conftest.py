@@ -1,6 +1,7 @@
 """Simulated GPU nodes (KWOK) behind a real control plane: real scheduler, controllers and DNS.
 
-Their pods run nothing: KWOK sets them ready and gives them an address. The tests measure Kubernetes only.
+Their pods run nothing: KWOK sets them ready and gives them an address. The tests measure Kubernetes
+only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from hack.paths import BIN
 from tests.helpers.kube import Cluster, wait_until
 
 NODES = 64
-# Pods become ready and stay ready until they are deleted: the stage that completes pods of Jobs is omitted.
+# Pods become ready and stay ready until they are deleted: the stage that completes pods of Jobs is
+# omitted.
 STAGES = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease")
 STAGES += ("pod/fast/pod-ready", "pod/fast/pod-delete")
 
@@ -35,8 +37,16 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """NODES nodes with 8 H100 each, tainted so that no other pod is scheduled to them."""
     stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
-    command = [str(BIN / "kwok"), "--kubeconfig", os.environ["KUBECONFIG"], "--manage-all-nodes=false"]
-    command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=10.64.0.0/14"]
+    command = [
+        str(BIN / "kwok"),
+        "--kubeconfig",
+        os.environ["KUBECONFIG"],
+        "--manage-all-nodes=false",
+    ]
+    command += [
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--cidr=10.64.0.0/14",
+    ]
     command += [f"--config={stages / stage}.yaml" for stage in STAGES]
     names = [f"fake-{number:03d}" for number in range(NODES)]
     with log.open("w") as output:
@@ -46,7 +56,9 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "apply",
             "-f",
             "-",
-            input=json.dumps({"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}),
+            input=json.dumps(
+                {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
+            ),
         )
 
         def ready() -> bool:
@@ -64,11 +76,17 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def node(name: str) -> dict:
     capacity = {"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"}
-    labels = {"type": "kwok", "kubernetes.io/hostname": name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    labels = {
+        "type": "kwok",
+        "kubernetes.io/hostname": name,
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "spec": {
+            "taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]
+        },
         "status": {"capacity": capacity, "allocatable": capacity},
     }

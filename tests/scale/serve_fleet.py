@@ -1,6 +1,7 @@
 """The collector as a process, over HTTP: python -m tests.scale.serve_fleet --nodes 1000 --gpus 8
 
-Nodes are simulated: threads send the report of one node each, at a random moment. Collector and HTTP are real.
+Nodes are simulated: threads send the report of one node each, at a random moment. Collector and
+HTTP are real.
 """
 
 from __future__ import annotations
@@ -35,18 +36,26 @@ def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
     chance, pattern = random.Random(1), complete_report("pattern", Requested("cuda", gpus, "quick"))
     for index in range(nodes):
         report = copy.deepcopy(pattern) | {"node": f"gpu-{index:04}", "pod": f"accept-{index:04}"}
-        for gpu in next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"):
+        for gpu in next(
+            check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"
+        ):
             gpu["uuid"] = f"GPU-{index}-{gpu['device']}"
         for number in (m for check in report["checks"] for m in check["measurements"]):
             number["value"] *= 1.04 + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
-            if (index, number["device"], number["name"]) == (SLOW_NODE, f"cuda:{SLOW_GPU}", "gemm_bf16"):
+            if (index, number["device"], number["name"]) == (
+                SLOW_NODE,
+                f"cuda:{SLOW_GPU}",
+                "gemm_bf16",
+            ):
                 number["value"] *= 0.6
         yield json.dumps(report).encode()
 
 
 def read(url: str) -> str:
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as response:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            url, timeout=60
+        ) as response:
             return response.read().decode()
     except urllib.error.HTTPError as error:  # 503: not passed
         return error.read().decode()
@@ -72,7 +81,9 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
         started = time.monotonic()
         collector = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
         try:
-            pairs = sorted(zip(moments, simulated(nodes, gpus), strict=True), key=lambda pair: pair[0])
+            pairs = sorted(
+                zip(moments, simulated(nodes, gpus), strict=True), key=lambda pair: pair[0]
+            )
             sent = [pool.submit(send, *pair) for pair in pairs]
             for each in sent:
                 each.result()
@@ -84,7 +95,9 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
             shown = time.monotonic() - last
             spent = time.monotonic() - started
             status = Path(f"/proc/{collector.pid}/status").read_text()
-            ticks = Path(f"/proc/{collector.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            ticks = (
+                Path(f"/proc/{collector.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            )
             fleet = json.loads(read(f"http://127.0.0.1:{port}/report.json"))
         finally:
             collector.send_signal(signal.SIGTERM)
@@ -104,6 +117,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--spread", type=float, default=60, help="seconds in which the reports arrive")
+    parser.add_argument(
+        "--spread", type=float, default=60, help="seconds in which the reports arrive"
+    )
     args = parser.parse_args()
     print(json.dumps(measure(args.nodes, args.gpus, args.spread), indent=1))

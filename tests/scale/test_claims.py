@@ -1,4 +1,5 @@
-"""Dynamic resource allocation: claims of a pod get devices on the pod's node. Scheduler and claims are real.
+"""Dynamic resource allocation: claims of a pod get devices on the pod's node. Scheduler and claims
+are real.
 
 The devices are those of hand-made ResourceSlices on simulated nodes: no driver prepares them.
 """
@@ -23,14 +24,21 @@ TEMPLATE = {"spec": {"resourceClaims": CLAIMS, "containers": [USES]}}
 TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept", **USES}]}}
 CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
 RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **PLACES}
-TASK = {"numNodes": RANKS, "run": "true", "accelerator": {"types": ["H100"], "count": GPUS}, "podTemplate": TEMPLATE}
+TASK = {
+    "numNodes": RANKS,
+    "run": "true",
+    "accelerator": {"types": ["H100"], "count": GPUS},
+    "podTemplate": TEMPLATE,
+}
 GROUP = {"name": "grp", "tasks": {"t": TASK}, "gpuResourceName": "", **ON_FAKE_NODES}
 CHARTS = {
     "Job of ddp-run": ("ddp-run", RUN),
     "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
     "Job of gpu-accept": (
         "gpu-accept",
-        {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS} | CLAIMED | PLACES,
+        {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS}
+        | CLAIMED
+        | PLACES,
     ),
     "JobSet of job-group": ("job-group", GROUP),
     "Jobs of job-group": ("job-group", GROUP | {"workload": "jobs"}),
@@ -65,18 +73,26 @@ spec: {spec: {devices: {requests: [{name: gpus, exactly: {deviceClassName: DRIVE
 
 @pytest.fixture
 def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str]:
-    """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of a node."""
+    """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of
+    a node.
+    """
     name = f"gpu-{uuid.uuid4().hex[:8]}.example.com"
     devices = ", ".join(f"{{name: gpu-{number}}}" for number in range(GPUS))
-    slices = [SLICE.replace("NODE", node).replace("DEVICES", devices) for node in nodes[:WITH_DEVICES]]
-    cluster.kubectl("apply", "-f", "-", input="".join([DEVICE_CLASS, *slices]).replace("DRIVER", name))
+    slices = [
+        SLICE.replace("NODE", node).replace("DEVICES", devices) for node in nodes[:WITH_DEVICES]
+    ]
+    cluster.kubectl(
+        "apply", "-f", "-", input="".join([DEVICE_CLASS, *slices]).replace("DRIVER", name)
+    )
     claim_all(space, name, GPUS)
     yield name
     cluster.kubectl("delete", "resourceslices,deviceclasses", "--selector", f"driver={name}")
 
 
 def claim_all(space: Namespace, driver: str, count: int) -> None:
-    space.kubectl("apply", "-f", "-", input=CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
+    space.kubectl(
+        "apply", "-f", "-", input=CLAIM.replace("DRIVER", driver).replace("COUNT", str(count))
+    )
 
 
 def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
@@ -95,7 +111,9 @@ def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, c
     space.install("run", chart, values=json.dumps(values))
     until_bound(space, RANKS, 120)
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in space.objects("pods")}
-    expected = {pod: {(node, f"gpu-{number}") for number in range(GPUS)} for pod, node in nodes.items()}
+    expected = {
+        pod: {(node, f"gpu-{number}") for number in range(GPUS)} for pod, node in nodes.items()
+    }
     assert devices_by_pod(space) == expected
     assert len(set(nodes.values())) == RANKS, "no device is given away twice"
 
@@ -107,8 +125,12 @@ def test_a_pod_whose_devices_no_node_has_gets_no_node(space: Namespace, driver: 
     space.install("run", chart, values=json.dumps(values))
 
     def refused() -> list[str]:
-        events = [event for event in space.objects("events") if event["reason"] == "FailedScheduling"]
-        return [event["message"] for event in events if "cannot allocate all claims" in event["message"]]
+        events = [
+            event for event in space.objects("events") if event["reason"] == "FailedScheduling"
+        ]
+        return [
+            event["message"] for event in events if "cannot allocate all claims" in event["message"]
+        ]
 
     wait_until(refused, "the scheduler has tried", 60)
     assert bound(space) == (RANKS, 0)

@@ -1,4 +1,5 @@
-"""Large groups: time until every pod has a node, names in DNS, sizes of objects; compared with bare pods.
+"""Large groups: time until every pod has a node, names in DNS, sizes of objects; compared with bare
+pods.
 
 Run by `make scale`. Each test prints its figures.
 """
@@ -29,7 +30,8 @@ def space(cluster: Cluster) -> Iterator[Namespace]:
     name = f"scale-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     yield Namespace(cluster, name)
-    # A namespace deletes its pods first. Simulated pods never end, so a Job would keep them for its counts.
+    # A namespace deletes its pods first. Simulated pods never end, so a Job would keep them for its
+    # counts.
     cluster.kubectl("-n", name, "delete", "jobsets,jobs", "--all", "--timeout=300s")
     cluster.kubectl("delete", "namespace", name, "--timeout=300s")
 
@@ -44,7 +46,11 @@ def values(ranks: int, gpus: int = 8, **more: object) -> dict:
 def bound(space: Namespace) -> tuple[int, int]:
     """Number of pods, and number of pods with a node."""
     lines = space.kubectl(
-        "get", "pods", "-o", r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}", "--chunk-size=0"
+        "get",
+        "pods",
+        "-o",
+        r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}",
+        "--chunk-size=0",
     ).split("\n")[:-1]
     return len(lines), sum(bool(line) for line in lines)
 
@@ -52,7 +58,9 @@ def bound(space: Namespace) -> tuple[int, int]:
 def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
     end = time.monotonic() + deadline_s
     while (state := bound(space)) != (ranks, ranks):
-        assert time.monotonic() < end, f"{state} of {ranks} pods (created, with a node) after {deadline_s:g} s"
+        assert time.monotonic() < end, (
+            f"{state} of {ranks} pods (created, with a node) after {deadline_s:g} s"
+        )
         time.sleep(0.25)  # each call runs kubectl
 
 
@@ -77,7 +85,12 @@ def bare_pods(space: Namespace, given: dict) -> float:
     ]
     items = objects(run(*command, "-f", "-", input=json.dumps(given)))
     pods = [
-        {**each, "apiVersion": "v1", "kind": "Pod", "metadata": {**each["metadata"], "name": f"bare-{number}"}}
+        {
+            **each,
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**each["metadata"], "name": f"bare-{number}"},
+        }
         for number, each in enumerate(pod_templates(items))
     ]
     manifests = [item for item in items if item["kind"] in ("ConfigMap", "Service")] + pods
@@ -119,10 +132,14 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
         run("helm", "uninstall", "grp", "-n", space.name)
         wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
         bare.append(bare_pods(space, given))
-        space.kubectl("delete", "pods,configmaps,services", "--all", "--wait=false", "--grace-period=1")
+        space.kubectl(
+            "delete", "pods,configmaps,services", "--all", "--wait=false", "--grace-period=1"
+        )
         wait_until(lambda: bound(space)[0] == 0, "the bare pods are deleted", 300)
     ratio = min(ours) / min(bare)
-    print(f"\n{ranks} ranks, workload {workload}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}")
+    print(
+        f"\n{ranks} ranks, workload {workload}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}"
+    )
     assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
@@ -130,8 +147,12 @@ QUEUES = (REPO / "tests/e2e/test_kueue.py").read_text().split('QUEUES = """\\\n'
 
 
 def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
-    """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one pod group."""
-    space.kubectl("apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000))
+    """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one
+    pod group.
+    """
+    space.kubectl(
+        "apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000)
+    )
     try:
         seconds = install(space, values(256, gpus=0, workload="jobs", kueue={"queueName": "queue"}))
         print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
@@ -146,7 +167,9 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
 
 
 def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
-    """Group names that are prefixes of each other, with equal tasks: each name resolves to the group's own pods."""
+    """Group names that are prefixes of each other, with equal tasks: each name resolves to the
+    group's own pods.
+    """
     groups = [f"g-{number}" for number in range(100)]
 
     def start(group: str) -> None:
@@ -163,7 +186,10 @@ def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
         slices = space.objects("endpointslices", f"kubernetes.io/service-name={group}")
         pods = {pod["status"]["podIP"] for pod in space.objects("pods", f"job-group/name={group}")}
         assert {
-            address for part in slices for endpoint in part["endpoints"] for address in endpoint["addresses"]
+            address
+            for part in slices
+            for endpoint in part["endpoints"]
+            for address in endpoint["addresses"]
         } == pods
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))

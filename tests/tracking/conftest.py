@@ -1,4 +1,6 @@
-"""A real MLflow server, a stand-in for Pluto's, and a proxy with faults. These tests run in the environment `track`."""
+"""A real MLflow server, a stand-in for Pluto's, and a proxy with faults. These tests run in the
+environment `track`.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ class Mlflow:
     def runs(self, experiment: str) -> list[dict]:
         experiments = self.call("experiments/search", {"max_results": 100}).get("experiments", [])
         numbers = [each["experiment_id"] for each in experiments if each["name"] == experiment]
-        return self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
+        return (
+            self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
+        )
 
     def steps(self, run: dict, key: str = "loss") -> list[int]:
-        found = self.call(f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000")
+        found = self.call(
+            f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000"
+        )
         return sorted(int(point.get("step", 0)) for point in found.get("metrics", []))
 
 
@@ -52,7 +58,9 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     more = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "MLFLOW_DISABLE_TELEMETRY": "true"}
     more["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(command, env={**os.environ, **more}, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, env={**os.environ, **more}, stdout=log, stderr=log, start_new_session=True
+        )
 
     def ready() -> bool:
         assert process.poll() is None, (folder / "log").read_text()
@@ -84,7 +92,9 @@ class Forward(FaultyHandler):
         if self.apply_fault():
             return
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.server.target + self.path, body or None, headers, method=self.command)
+        request = urllib.request.Request(
+            self.server.target + self.path, body or None, headers, method=self.command
+        )
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 self.respond(answer.read(), answer.status)

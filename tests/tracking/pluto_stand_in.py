@@ -1,4 +1,5 @@
-"""Stand-in for Pluto's server: it implements the protocol of the client pluto-ml 0.0.29. It is not Pluto.
+"""Stand-in for Pluto's server: it implements the protocol of the client pluto-ml 0.0.29. It is not
+Pluto.
 
 One address serves all four services that the client uses. Everything is kept in memory.
 """
@@ -15,7 +16,9 @@ TERMINAL = ("COMPLETED", "FAILED", "TERMINATED", "CANCELLED")
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """`fault` of every request: a status, `hang` (no response), `slow` (0.5 s), `drop` (the connection is closed)."""
+    """`fault` of every request: a status, `hang` (no response), `slow` (0.5 s), `drop` (the
+    connection is closed).
+    """
 
     daemon_threads, request_queue_size = True, 128
 
@@ -38,7 +41,9 @@ class FaultyHandler(BaseHTTPRequestHandler):
         if fault == "drop":
             self.close_connection = True
         if fault.isdigit():
-            self.respond({"error_code": "INTERNAL_ERROR", "message": f"injected status {fault}"}, int(fault))
+            self.respond(
+                {"error_code": "INTERNAL_ERROR", "message": f"injected status {fault}"}, int(fault)
+            )
         return fault == "drop" or fault.isdigit()
 
     def body(self) -> bytes:
@@ -67,7 +72,9 @@ class Server(FaultyServer):
         super().__init__(Handler)
 
     def run_of(self, project: str, external_id: str | None, body: dict) -> tuple[int, bool]:
-        """Get or create a run, as the real server does: one run per external id of a project, set to running."""
+        """Get or create a run, as the real server does: one run per external id of a project, set
+        to running.
+        """
         for number, run in self.runs.items():
             if external_id and (run["project"], run["externalId"]) == (project, external_id):
                 run["config"].update(body)
@@ -107,7 +114,9 @@ class Handler(FaultyHandler):
             return {"organization": {"slug": "stand-in"}}, 200
         if self.path == "/ingest/metrics":
             run = runs[int(self.headers["X-Run-Id"])]
-            run["metrics"] += [json.loads(line, parse_constant=refuse) for line in body.splitlines() if line]
+            run["metrics"] += [
+                json.loads(line, parse_constant=refuse) for line in body.splitlines() if line
+            ]
             return {}, 200
         body = json.loads(body)
         if self.path == "/api/runs/create":
@@ -115,12 +124,20 @@ class Handler(FaultyHandler):
             number, resumed = self.server.run_of(body["projectName"], body["externalId"], config)
             runs[number]["joined"] += resumed
             url = f"http://{self.headers['Host']}/o/stand-in/{number}"
-            return {"runId": number, "displayId": f"SI-{number}", "url": url, "resumed": resumed}, 200
+            return {
+                "runId": number,
+                "displayId": f"SI-{number}",
+                "url": url,
+                "resumed": resumed,
+            }, 200
         if self.path == "/api/runs/resume":
             return {"error": "Run not found"}, 404
         if self.path == "/files":
             host, number = self.headers["Host"], self.headers["X-Run-Id"]
-            urls = [{file["fileName"]: f"http://{host}/upload/{number}/{file['fileName']}"} for file in body["files"]]
+            urls = [
+                {file["fileName"]: f"http://{host}/upload/{number}/{file['fileName']}"}
+                for file in body["files"]
+            ]
             return {"files": urls}, 200
         if self.path == "/api/runs/status/update":
             runs[int(body["runId"])]["statuses"].append(body["status"])

@@ -30,10 +30,14 @@ def model(tmp_path_factory) -> tuple[object, ...]:
 
 
 def start(folder: Path, model: tuple, *flags: object, world: int = 1, **variables: object) -> Ranks:
-    return Ranks(SLOW, folder, *model, *flags, world=world, RUN_ID="run", PLUTO_DIR=folder, **variables)
+    return Ranks(
+        SLOW, folder, *model, *flags, world=world, RUN_ID="run", PLUTO_DIR=folder, **variables
+    )
 
 
-def stopped_run(folder: Path, model: tuple, *flags: object, number: int = signal.SIGTERM, **variables: object) -> None:
+def stopped_run(
+    folder: Path, model: tuple, *flags: object, number: int = signal.SIGTERM, **variables: object
+) -> None:
     """A start that is cut off amid the training, when the tracker knows its run."""
     more = {"known": "state=started", "RUN_ID": "run", "PLUTO_DIR": folder, **variables}
     ranks = cut_off(SLOW, folder, 30, number, *model, *flags, **more)
@@ -87,7 +91,9 @@ def test_no_fault_of_mlflow_disturbs_the_training(tmp_path, model, mlflow, proxy
         assert "[TRACK]" in ranks.output and "state=unsent" in ranks.output
     else:
         assert runs[0]["info"]["status"] == "FINISHED"
-        assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), "what was not sent in time is sent later"
+        assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), (
+            "what was not sent in time is sent later"
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -129,7 +135,9 @@ def test_pluto_gets_one_run_of_all_ranks(tmp_path, model, pluto, program):
     [run] = pluto.runs.values()
     assert run["externalId"] == "run-7f3a" and run["joined"] == 1
     assert series(run, "loss") == list(range(1, STEPS + 1)), "rank 0"
-    assert terminal(run) == ["COMPLETED"] and run["statuses"][-1] == "COMPLETED", "no late rank opens it again"
+    assert terminal(run) == ["COMPLETED"] and run["statuses"][-1] == "COMPLETED", (
+        "no late rank opens it again"
+    )
 
 
 PLUTO_MATRIX = [

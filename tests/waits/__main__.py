@@ -1,7 +1,9 @@
-"""What commands that wait make of a fleet, a run and a group, as tables: python -m tests.waits [TABLE…].
+"""What commands that wait make of a fleet, a run and a group, as tables: python -m tests.waits
+[TABLE…].
 
-Writes exit codes and seconds to docs/operate.md, in bold where they contradict the verdict. Fails if that is a command
-which the notes of a chart name. Each release has a namespace of its own on the cluster, on CPUs; several run at once.
+Writes exit codes and seconds to docs/operate.md, in bold where they contradict the verdict. Fails
+if that is a command which the notes of a chart name. Each release has a namespace of its own on the
+cluster, on CPUs; several run at once.
 """
 
 from __future__ import annotations
@@ -33,17 +35,28 @@ class Table:
     timeout_s: int  # of each command
     situations: dict[str, dict]  # values
     installs: Rows  # `helm install` that waits
-    after: list[tuple[Rows, dict]]  # commands that run at once after an installation, and more values for it
+    after: list[
+        tuple[Rows, dict]
+    ]  # commands that run at once after an installation, and more values for it
     right: set[str]  # rows whose exit code is the verdict
 
 
 def installs(*flags: str) -> Rows:
     releases = ((4, "helm"), (3, "helm3"))
-    return {f"`helm install {' '.join(flags)}`, Helm {number}": (helm, *flags) for number, helm in releases}
+    return {
+        f"`helm install {' '.join(flags)}`, Helm {number}": (helm, *flags)
+        for number, helm in releases
+    }
 
 
 def waits(kind: str, condition: str) -> tuple[str, ...]:
-    return ("kubectl", "wait", kind, f"--selector=app.kubernetes.io/instance={RELEASE}", f"--for={condition}")
+    return (
+        "kubectl",
+        "wait",
+        kind,
+        f"--selector=app.kubernetes.io/instance={RELEASE}",
+        f"--for={condition}",
+    )
 
 
 def rollout(what: str) -> tuple[str, ...]:
@@ -55,7 +68,11 @@ ABSENT = {"resources": {"requests": {"cpu": "900"}}}  # no node has them
 
 
 def fleet(nodes: int, system: str = "linux", **values: object) -> dict:
-    checks = {"device": "cpu", "checks": ["environment", "compute"], "fleet": {"deadlineSeconds": 100}}
+    checks = {
+        "device": "cpu",
+        "checks": ["environment", "compute"],
+        "fleet": {"deadlineSeconds": 100},
+    }
     return {"nodes": nodes, "nodeSelector": {"kubernetes.io/os": system}, **checks, **values}
 
 
@@ -69,7 +86,10 @@ def of_fleets(nodes: int) -> Table:
         "pods that never start": fleet(nodes, **ABSENT),
     }
     of_a_job = {"`kubectl wait` of the Job (`workload: job`)": waits("job", "condition=Complete")}
-    page = {"`kubectl rollout status` of the page": rollout(f"deployment/{RELEASE}-gpu-accept-fleet"), **TEST}
+    page = {
+        "`kubectl rollout status` of the page": rollout(f"deployment/{RELEASE}-gpu-accept-fleet"),
+        **TEST,
+    }
     less = {"`kubectl rollout status` of the DaemonSet": rollout(f"daemonset/{RELEASE}-gpu-accept")}
     after = [(page, {}), (of_a_job, {"workload": "job"}), (less, {})]
     wait = installs("--wait")
@@ -83,9 +103,20 @@ def of_runs() -> Table:
         "a program fails": {**small, "program": {"args": ["-m", "unittest", "no_such_module"]}},
         "its pods never start": {**small, **ABSENT},
     }
-    job, jobs = {"`kubectl wait job --for=condition=Complete`": waits("job", "condition=Complete")}, "--wait-for-jobs"
+    job, jobs = (
+        {"`kubectl wait job --for=condition=Complete`": waits("job", "condition=Complete")},
+        "--wait-for-jobs",
+    )
     wait = installs("--wait") | installs("--wait", jobs)
-    return Table("ddp-run", "ddp-run", 75, situations, wait, [({**TEST, **job}, {})], {*installs("--wait", jobs), *job})
+    return Table(
+        "ddp-run",
+        "ddp-run",
+        75,
+        situations,
+        wait,
+        [({**TEST, **job}, {})],
+        {*installs("--wait", jobs), *job},
+    )
 
 
 def of_groups() -> Table:
@@ -98,9 +129,15 @@ def of_groups() -> Table:
         "a program fails": group("sleep 3; exit 3"),
         "its pods never start": group("sleep 3", **ABSENT),
     }
-    completed = {"`kubectl wait jobset --for=condition=Completed`": waits("jobset", "condition=Completed")}
+    completed = {
+        "`kubectl wait jobset --for=condition=Completed`": waits("jobset", "condition=Completed")
+    }
     end = waits("jobset", "jsonpath={.status.terminalState}")
-    after = {**TEST, **completed, "`kubectl wait jobset --for=jsonpath='{.status.terminalState}'`": end}
+    after = {
+        **TEST,
+        **completed,
+        "`kubectl wait jobset --for=jsonpath='{.status.terminalState}'`": end,
+    }
     wait = installs("--wait") | installs("--wait", "--wait-for-jobs")
     return Table("job-group", "job-group", 75, situations, wait, [(after, {})], {*completed})
 
@@ -118,9 +155,15 @@ def ended(table: Table, command: list[str]) -> tuple[int, str]:
     return done.returncode, f"{done.returncode}, {time.monotonic() - begun:.0f} s"
 
 
-def tried(cluster: Cluster, table: Table, values: dict, rows: Rows, installing: bool) -> dict[str, tuple[int, str]]:
+def tried(
+    cluster: Cluster, table: Table, values: dict, rows: Rows, installing: bool
+) -> dict[str, tuple[int, str]]:
     """Row -> exit code and cell, of a release of its own."""
-    settings = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+    settings = [
+        word
+        for key, value in values.items()
+        for word in ("--set-json", f"{key}={json.dumps(value)}")
+    ]
     with new_namespace(cluster) as space, ThreadPoolExecutor(len(rows)) as pool:
         if installing:
             ((helm, *flags),) = rows.values()
@@ -130,7 +173,9 @@ def tried(cluster: Cluster, table: Table, values: dict, rows: Rows, installing: 
             space.install(RELEASE, table.chart, *settings)
             commands = [[*words] for words in rows.values()]
         commands = [[*words, "--namespace", space.name] for words in commands]
-        return dict(zip(rows, pool.map(lambda command: ended(table, command), commands), strict=True))
+        return dict(
+            zip(rows, pool.map(lambda command: ended(table, command), commands), strict=True)
+        )
 
 
 def write(cluster: Cluster, table: Table) -> list[str]:
@@ -139,7 +184,10 @@ def write(cluster: Cluster, table: Table) -> list[str]:
     parts += [(rows, more, False) for rows, more in table.after]
     with ThreadPoolExecutor(4) as pool:
         running = {
-            name: [pool.submit(tried, cluster, table, values | more, rows, first) for rows, more, first in parts]
+            name: [
+                pool.submit(tried, cluster, table, values | more, rows, first)
+                for rows, more, first in parts
+            ]
             for name, values in table.situations.items()
         }
     success, wrong, columns = next(iter(table.situations)), [], {}
@@ -148,10 +196,18 @@ def write(cluster: Cluster, table: Table) -> list[str]:
         for row, (code, cell) in (item for part in started for item in part.result().items()):
             lies = (code == 0) != (name == success)
             columns[name][row] = f"**{cell}**" if lies else cell
-            wrong += [f"{table.name}: {name}: {row}: exit code {cell}"] * (lies and row in table.right)
+            wrong += [f"{table.name}: {name}: {row}: exit code {cell}"] * (
+                lies and row in table.right
+            )
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    lines += [f"| {row} | {' | '.join(each[row] for each in columns.values())} |" for row in columns[success]]
-    first, last = f"<!-- {table.name}: written by `make wait-table` -->", f"<!-- end of {table.name} -->"
+    lines += [
+        f"| {row} | {' | '.join(each[row] for each in columns.values())} |"
+        for row in columns[success]
+    ]
+    first, last = (
+        f"<!-- {table.name}: written by `make wait-table` -->",
+        f"<!-- end of {table.name} -->",
+    )
     PAGE.write_text(between(PAGE.read_text(), first, last, "\n{}\n".format("\n".join(lines))))
     return wrong
 
@@ -162,7 +218,9 @@ def entry() -> None:
     known = {table.name: table for table in tables(len(cluster.schedulable_nodes()))}
     chosen = sys.argv[1:] or list(known)
     if unknown := set(chosen) - set(known):
-        raise ToolError(f"no such table: {', '.join(sorted(unknown))}; the tables are: {', '.join(known)}")
+        raise ToolError(
+            f"no such table: {', '.join(sorted(unknown))}; the tables are: {', '.join(known)}"
+        )
     go_tools.build("helm3")
     if wrong := [each for name in chosen for each in write(cluster, known[name])]:
         raise ToolError("; ".join(wrong))

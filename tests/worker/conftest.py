@@ -21,7 +21,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 class Started:
-    """A running program. Its output goes to files, because a process that it leaves would keep a pipe open."""
+    """A running program. Its output goes to files, because a process that it leaves would keep a
+    pipe open.
+    """
 
     def __init__(self, arguments: tuple[object, ...], folder: Path, env: dict[str, str]) -> None:
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"

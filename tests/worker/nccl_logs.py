@@ -1,7 +1,8 @@
 """Failures of NCCL as torch and NCCL report them, reduced to the lines that carry the fact.
 
-`source`: a public report of it. `signal`: how the rank ended. `raises`: class and text of the Python exception.
-`prints`: lines, of which the last counts the frames of a stack. Numbers are shortened.
+`source`: a public report of it. `signal`: how the rank ended. `raises`: class and text of the
+Python exception. `prints`: lines, of which the last counts the frames of a stack. Numbers are
+shortened.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import pytest
 
 from gpuworker.accept import accept_node, checks
 
-# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this
+# one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
@@ -33,12 +34,16 @@ def measure(plan):
 
 @pytest.fixture
 def accept(monkeypatch, tmp_path, termination_log):
-    """Runs accept-node in this process; gives the exit code and the report, checked against its schema."""
+    """Runs accept-node in this process; gives the exit code and the report, checked against its
+    schema.
+    """
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setenv("NODE_NAME", "gpu-12")
 
     def run(*arguments: object) -> tuple[int, dict]:
-        monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *map(str, arguments)])
+        monkeypatch.setattr(
+            sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *map(str, arguments)]
+        )
         with pytest.raises(SystemExit) as end:
             accept_node.main()
         return end.value.code, published(tmp_path)
@@ -80,7 +85,12 @@ def test_a_rehearsal_passes_and_says_so_everywhere(start, tmp_path, termination_
     )  # fmt: skip
     assert program.wait() == 0, program.output
     report = published(tmp_path)
-    assert (report["verdict"], report["reason"], report["node"], report["run_id"]) == ("PASS", "", "gpu-12", "1")
+    assert (report["verdict"], report["reason"], report["node"], report["run_id"]) == (
+        "PASS",
+        "",
+        "gpu-12",
+        "1",
+    )
     asked = {"device": "cpu", "gpus": 0, "level": "quick", "checks": ["compute", "environment"]}
     assert report["requested"] == {**asked, "limits": {}, "inject": ""}
     assert list(by_name(report)) == ["environment", "compute"]
@@ -101,7 +111,9 @@ def test_a_run_with_a_report_is_not_run_again_and_a_new_run_is(accept, add_check
     assert report["requested"]["limits"] == {"speed": 6}
 
     capsys.readouterr()
-    assert accept(*one) == (1, report), "Kubernetes starts an init container again after a reboot: the verdict stands"
+    assert accept(*one) == (1, report), (
+        "Kubernetes starts an init container again after a reboot: the verdict stands"
+    )
     assert "this run has a report already" in capsys.readouterr().out
     assert accept(*one, "--exit-zero") == (0, report)
 
@@ -129,13 +141,17 @@ def test_a_node_without_its_gpus_says_so_at_once(accept):
     assert report["verdict"] in ("FAIL", "INCOMPLETE")
     assert "0 of 2 GPUs seen" in report["reason"]
     assert set(report["verdicts"].values()) <= {"FAIL", "INCOMPLETE"}
-    assert set(by_name(report)) == {"environment"}, "products on GPUs that are not there tell nothing"
+    assert set(by_name(report)) == {"environment"}, (
+        "products on GPUs that are not there tell nothing"
+    )
 
 
 def test_a_sigterm_writes_what_is_there(accept, add_check):
     add_check("stopped", f"import os, time; os.kill({os.getpid()}, 15); time.sleep(600)")
     add_check("untouched")
-    code, report = accept("--device", "cpu", "--check", "stopped", "--check", "untouched", "--check", "environment")
+    code, report = accept(
+        "--device", "cpu", "--check", "stopped", "--check", "untouched", "--check", "environment"
+    )
     assert (code, report["verdict"]) == (3, "INCOMPLETE")
     assert report["verdicts"]["environment"] in ("PASS", "WARN")
     assert report["reason"] == "stopped: stopped by SIGTERM; untouched: not run: stopped by SIGTERM"
@@ -157,7 +173,9 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
     report = published(tmp_path)
     assert report["verdict"] == "INCOMPLETE"
     assert report["reason"] == "start: an earlier attempt of this run was killed (out of memory?)"
-    assert termination_log.read_text().startswith("INCOMPLETE (CPU rehearsal): start: an earlier attempt")
+    assert termination_log.read_text().startswith(
+        "INCOMPLETE (CPU rehearsal): start: an earlier attempt"
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +193,9 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
         (["--device", "cpu", "--expect", "drivers=570"], "--expect drivers: .*known: .*driver"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_refused_before_anything_runs(monkeypatch, capsys, tmp_path, arguments, message):
+def test_wrong_usage_is_refused_before_anything_runs(
+    monkeypatch, capsys, tmp_path, arguments, message
+):
     monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *arguments])
     with pytest.raises(SystemExit) as end:
         accept_node.main()

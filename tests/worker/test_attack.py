@@ -1,9 +1,12 @@
-"""A hostile pod that is not of the release, and SIGKILL at random instants of launcher, agent and collector.
+"""A hostile pod that is not of the release, and SIGKILL at random instants of launcher, agent and
+collector.
 
-With a key it knows everything but the key, and no message may have an effect. Without one it does not know the run's
-id, and its messages reach the readers of JSON; reports have no such id, so the collector must only survive them.
+With a key it knows everything but the key, and no message may have an effect. Without one it does
+not know the run's id, and its messages reach the readers of JSON; reports have no such id, so the
+collector must only survive them.
 
-`make attack` sends ATTACK_MESSAGES to each port and kills in ATTACK_KILLS rounds; ATTACK_SEED chooses others.
+`make attack` sends ATTACK_MESSAGES to each port and kills in ATTACK_KILLS rounds; ATTACK_SEED
+chooses others.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ SEED = os.environ.get("ATTACK_SEED", "1")
 KEY = b"k" * 32
 SLOW = 40  # connections that stay open meanwhile
 PATIENCE_S = 120 + MESSAGES // 10
-MOST_MIB = 110  # an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
+# an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
+MOST_MIB = 110
 
 
 @pytest.fixture(params=[KEY, b""], ids=["key", "no key"])
@@ -103,13 +107,17 @@ class Collector:
     def begin(self) -> None:
         arguments = [f"--port={self.port}", "--run-id=1", f"--report-dir={self.folder}"]
         arguments += [f"--expect-nodes={self.nodes}", "--interval=60"]
-        self.program = self.start("-m", "gpuworker.fleet.cli", "serve", *arguments, **self.variables)
+        self.program = self.start(
+            "-m", "gpuworker.fleet.cli", "serve", *arguments, **self.variables
+        )
 
     def serves(self) -> bool:
         return listens("127.0.0.1", self.port)
 
     def result(self) -> dict:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/report.json", timeout=60) as response:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}/report.json", timeout=60
+        ) as response:
             return json.load(response)
 
 
@@ -118,7 +126,9 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     collector.begin()
     until(collector.serves, "the collector serves")
     report = json.dumps(broken_report("n1")).encode()
-    head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(report)
+    head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(
+        report
+    )
     attack("127.0.0.1", collector.port, head + report, b" 200 " if key else b"not in any answer")
     peak = peak_mib(collector.program.process.pid)
     assert client.send(json.dumps(complete_report("n2")).encode(), collector.url, 60, key) == ""
@@ -130,7 +140,9 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
 
 @pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
-    """A report counts as handed in when the collector has acknowledged it; until then its pod sends it again."""
+    """A report counts as handed in when the collector has acknowledged it; until then its pod sends
+    it again.
+    """
     rng, nodes = random.Random(SEED), 8 * (KILLS + 1)
     collector = Collector(start, tmp_path / "reports", nodes)
     collector.begin()
@@ -138,7 +150,10 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
         reports = [json.dumps(complete_report(f"n{number}")).encode() for number in range(nodes)]
         sent = [pool.submit(client.send, report, collector.url, PATIENCE_S) for report in reports]
         for round_ in range(KILLS):
-            until(lambda most=8 * round_: sum(each.done() for each in sent) > most, "reports are acknowledged")
+            until(
+                lambda most=8 * round_: sum(each.done() for each in sent) > most,
+                "reports are acknowledged",
+            )
             time.sleep(rng.random() * 0.02)  # the instant, not a wait
             collector.program.process.kill()
             collector.program.process.wait()
@@ -182,9 +197,13 @@ NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node
 @pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
-    """At any instant: before the nodes join, in the rendezvous, or while the program runs. The other node saves."""
+    """At any instant: before the nodes join, in the rendezvous, or while the program runs. The
+    other node saves.
+    """
     rng = random.Random(f"{SEED} {victim}")
-    longest = 0.0  # from the start of the pods until the program runs, which the first round measures
+    longest = (
+        0.0  # from the start of the pods until the program runs, which the first round measures
+    )
     for round_ in range(KILLS + 1):
         run, started_at = Run(start, tmp_path), time.monotonic()
         for node in range(2):
@@ -192,14 +211,20 @@ def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
         if round_:
             time.sleep(rng.random() * longest)  # the instant, not a wait
         else:
-            until(lambda run=run: all("trains" in pod.output for pod in run.pods), "the program runs")
+            until(
+                lambda run=run: all("trains" in pod.output for pod in run.pods), "the program runs"
+            )
             longest = 1.5 * (time.monotonic() - started_at)
         processes = descendants(run.pods[victim].started.process.pid)
         run.pods[victim].started.process.kill()
         survivor = run.pods[1 - victim]
         code, output = survivor.started.wait(), survivor.output
         cause = re.search(r" cause=(\S+)", "".join(survivor.verdicts))
-        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66, 71), (round_, code, run.output)
+        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66, 71), (
+            round_,
+            code,
+            run.output,
+        )
         assert len(survivor.verdicts) == 1 and "Traceback" not in output, (round_, run.output)
         assert output.count("trains\n") == output.count("saved\n"), (round_, run.output)
         until(lambda: not any(map(alive, processes)), "the processes of the killed launcher end")  # noqa: B023

@@ -43,7 +43,9 @@ def test_every_pair_is_tested_and_no_node_is_in_two_of_a_round(nodes):
     pairs = [pair for round_ in rounds for pair in round_]
     assert set(pairs) == {(a, b) for a in range(nodes) for b in range(a + 1, nodes)}
     assert nodes < 4 or len(set(pairs)) == len(pairs)
-    assert all(len({node for pair in round_ for node in pair}) == 2 * len(round_) for round_ in rounds)
+    assert all(
+        len({node for pair in round_ for node in pair}) == 2 * len(round_) for round_ in rounds
+    )
     assert not accused(findings) and not findings.undecided
 
 
@@ -76,7 +78,11 @@ def test_a_node_that_hangs_is_waited_for_three_times_only():
 
 def test_of_two_nodes_the_bad_one_cannot_be_identified():
     findings, _ = search(2, lambda _: HUNG)
-    assert not accused(findings) and list(findings.undecided) == [(0, 1)] and HUNG in findings.undecided[0, 1]
+    assert (
+        not accused(findings)
+        and list(findings.undecided) == [(0, 1)]
+        and HUNG in findings.undecided[0, 1]
+    )
     with pytest.raises(ValueError, match="at least two"):
         search(1, lambda _: HUNG)
 

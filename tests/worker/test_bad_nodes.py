@@ -10,7 +10,8 @@ from gpuworker.accept.checks.bad_nodes import search
 from gpuworker.accept.distributed import local_world
 from tests.helpers.evidence import failures, not_measured
 
-# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this
+# one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 HERE = f"(node {os.uname().nodename}, cpu)"
 
@@ -23,7 +24,9 @@ def search_with(tmp_path, monkeypatch):
     def search_with(fault: str = "", timeout_s: float = 60):
         plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
         results = local_world.run(plan, slow_rank_2, timeout_s=timeout_s)
-        assert [bool(result) for result in results] == [True] + [False] * 7, "only rank 0 returns findings"
+        assert [bool(result) for result in results] == [True] + [False] * 7, (
+            "only rank 0 returns findings"
+        )
         return results[0]
 
     return search_with
@@ -54,7 +57,9 @@ def test_a_bad_node_is_named_with_what_was_seen(search_with, fault, sight):
 def test_a_bad_link_is_named_by_its_two_ends(search_with):
     found = search_with("slow-node-link")
     (reason,) = failures(found)
-    assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
+    assert reason.startswith(
+        f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: "
+    )
 
 
 def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
@@ -65,7 +70,9 @@ def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
 
 
 def test_a_connection_that_never_returns_does_not_hang_the_leader(search_with, monkeypatch):
-    """As ncclCommInitRank, which knows no time-out, with a node that hangs before it. Here: every group with rank 2."""
+    """As ncclCommInitRank, which knows no time-out, with a node that hangs before it. Here: every
+    group with rank 2.
+    """
     connect = search.Rounds._group
 
     def hang(self, ranks, name):
@@ -89,7 +96,12 @@ def test_units_are_nodes_or_the_ranks_of_the_only_node():
 
 @pytest.mark.parametrize(
     ("posts", "seen"),
-    [([1.0, 4.0], 2.0), ([1.0, "wrong data"], "wrong data"), ([1.0, None], "timed out"), ([0.001, 0.002], 16.0)],
+    [
+        ([1.0, 4.0], 2.0),
+        ([1.0, "wrong data"], "wrong data"),
+        ([1.0, None], "timed out"),
+        ([0.001, 0.002], 16.0),
+    ],
 )
 def test_a_pair_is_as_slow_as_its_slowest_rank(posts, seen):
     assert search.outcome(posts, 8.0, least_s=0.5) == seen

@@ -1,4 +1,6 @@
-"""The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy one."""
+"""The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy
+one.
+"""
 
 import time
 
@@ -49,7 +51,9 @@ def kinds_of(device: torch.device) -> list[str]:
 CASES = [(device, kind) for device in DEVICES for kind in kinds_of(device)]
 
 
-@pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
+@pytest.mark.parametrize(
+    ("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES]
+)
 def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device, kind):
     right = made(kind, device)
     assert right.errors() == []
@@ -80,7 +84,10 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     def rounded(self):  # to 10 bits of mantissa, as in a tensor core
         multiply(self)
         if self.kind == "fp32":
-            a, b = ((matrix.view(torch.int32) & ~0x1FFF).view(torch.float32) for matrix in (self.a, self.b))
+            a, b = (
+                (matrix.view(torch.int32) & ~0x1FFF).view(torch.float32)
+                for matrix in (self.a, self.b)
+            )
             self.out = a @ b
 
     monkeypatch.setattr(Product, "multiply", rounded)
@@ -89,7 +96,8 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     evidence = measured(compute, Plan("cpu", 0, seconds=0.1))
     assert (
         failures(evidence) == []
-        and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in not_measured(evidence)[0]
+        and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+        in not_measured(evidence)[0]
     )
     assert "gemm_bf16" in {m.name for m in evidence.measurements}
 
@@ -158,12 +166,16 @@ def test_seconds_are_seconds(device):
 
 
 def test_time_that_others_had_the_cpu_does_not_count():
-    """A call that is delayed without using its core, as by other programs or a CPU limit, takes no longer."""
+    """A call that is delayed without using its core, as by other programs or a CPU limit, takes no
+    longer.
+    """
     (waited,) = timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)
     assert waited < 0.1
 
 
-@pytest.mark.parametrize(("waited", "counted"), [([False] * 4, 4), ([True, False, False, True], 2), ([True] * 4, 4)])
+@pytest.mark.parametrize(
+    ("waited", "counted"), [([False] * 4, 4), ([True, False, False, True], 2), ([True] * 4, 4)]
+)
 def test_a_call_for_which_the_gpu_waited_does_not_count(monkeypatch, waited, counted):
     """The launch of the host would be timed. Where it always waits, there is no better number."""
     waits = iter(waited)

@@ -46,7 +46,8 @@ def test_a_healthy_node_passes(node):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"), ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")]
+    ("name", "value"),
+    [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"), ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")],
 )
 def test_a_gpu_that_mps_shares_is_a_warning(node, monkeypatch, name, value):
     node({}, {})
@@ -69,7 +70,9 @@ def test_an_error_of_cuda_keeps_what_nvml_reports(node, monkeypatch):
     node({}, {"lost": True}, {"uncorrected": 2})
 
     def broken(_):
-        raise RuntimeError("Unexpected error from cudaGetDeviceCount(). CUDA error 802: system not yet initialized")
+        raise RuntimeError(
+            "Unexpected error from cudaGetDeviceCount(). CUDA error 802: system not yet initialized"
+        )
 
     monkeypatch.setattr(torch.cuda, "get_device_name", broken)
     check = found(3)
@@ -82,11 +85,16 @@ def test_an_error_of_cuda_keeps_what_nvml_reports(node, monkeypatch):
 
 def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypatch):
     node(*[{}] * 7)
-    monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
+    monkeypatch.setattr(
+        host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)]
+    )
     check = found(8)
     verdict, reason = check.verdict, check.reason
     assert verdict == "FAIL"
-    assert "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0" in reason
+    assert (
+        "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0"
+        in reason
+    )
     assert [p.parts for p in check.problems if p.kind == "gpus-missing"] == [["GPU 0000:7b:00.0"]]
 
 
@@ -96,7 +104,10 @@ def test_with_mig_the_number_of_gpus_is_no_verdict_on_them(node):
     check = found(7)
     verdict, reason = check.verdict, check.reason
     assert verdict == "INCOMPLETE"
-    assert "MIG is on: CUDA shows one instance to a process" in reason and "torch sees 1 GPU, 7 expected" in reason
+    assert (
+        "MIG is on: CUDA shows one instance to a process" in reason
+        and "torch sees 1 GPU, 7 expected" in reason
+    )
     assert RETEST in verbs(check)
 
 
@@ -178,7 +189,9 @@ def test_shared_memory_and_clock_are_told(node, monkeypatch):
     verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "/dev/shm holds 64 MiB" in reason
     monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 30)
-    monkeypatch.setattr(host_info, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0})
+    monkeypatch.setattr(
+        host_info, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0}
+    )
     check = found(2)
     verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "clock is not synchronised" in reason

@@ -28,14 +28,18 @@ def test_one_cpu_of_each_core_is_used_by_numa_node(tmp_path):
     pairs = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
     root = sysfs(tmp_path, {0: "0-1,4-5", 1: "2-3,6-7", 2: ""}, pairs)
     assert host_info.cores_by_numa_node(set(range(8)), root) == {0: [0, 1], 1: [2, 3]}
-    assert host_info.cores_by_numa_node({4, 5, 6}, root) == {0: [4, 5], 1: [6]}, "those that the pod may use"
+    assert host_info.cores_by_numa_node({4, 5, 6}, root) == {0: [4, 5], 1: [6]}, (
+        "those that the pod may use"
+    )
     assert host_info.cores_by_numa_node({0, 4}, tmp_path / "none") == {0: [0, 4]}
 
 
 @pytest.fixture
 def simulated(monkeypatch):
     """A GPU node of two sockets with four cores each; `speed` of a core in copies and in SHA-256."""
-    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]})
+    monkeypatch.setattr(
+        host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]}
+    )
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(host_info, "memory_nodes", lambda: {0, 1})
 
@@ -80,13 +84,17 @@ def _devices(found, name: str) -> set[str]:
     return {each.device for each in found.numbers if each.name == name}
 
 
-@pytest.mark.parametrize(("cores", "memory"), [([4], {0, 1}), ([4, 5, 6, 7], {0})], ids=["few cores", "no memory"])
+@pytest.mark.parametrize(
+    ("cores", "memory"), [([4], {0, 1}), ([4, 5, 6, 7], {0})], ids=["few cores", "no memory"]
+)
 def test_bandwidth_that_is_not_comparable_is_not_measured(simulated, monkeypatch, cores, memory):
     monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: cores})
     monkeypatch.setattr(host_info, "memory_nodes", lambda: memory)
     found = simulated({4: 0.1}, {})
     assert (found.verdict, _devices(found, "host_memory")) == ("PASS", {"numa0"})
-    assert _devices(found, "host_compute") == {"numa0", "numa1"}, "a core is as fast whatever its memory"
+    assert _devices(found, "host_compute") == {"numa0", "numa1"}, (
+        "a core is as fast whatever its memory"
+    )
     assert found.facts["cores"] == {"numa0": 4, "numa1": len(cores)}
     assert found.facts["measured_on"]["numa0"] == [0, 1, 2, 3]
 

@@ -28,7 +28,9 @@ def test_healthy_links_pass_with_their_numbers(plan):
         assert all(found[name] > 0.1 for name in ("link_h2d", "link_d2h", "link_both"))
 
 
-def account(*gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[str, int] | None = None) -> Evidence:
+def account(
+    *gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[str, int] | None = None
+) -> Evidence:
     plan = Plan("cuda", len(gpus))
     under_load = {
         gpu.device: {
@@ -43,7 +45,13 @@ def account(*gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[
 
 
 def h100(index: int, **changes) -> Gpu:
-    usual = {"name": "NVIDIA H100 80GB HBM3", "pcie_gen": 1, "pcie_gen_max": 5, "pcie_width": 16, "pcie_width_max": 16}
+    usual = {
+        "name": "NVIDIA H100 80GB HBM3",
+        "pcie_gen": 1,
+        "pcie_gen_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+    }
     return Gpu(f"cuda:{index}", **usual | {"nvlinks_up": 18, "nvlinks_down": 0} | changes)
 
 
@@ -73,7 +81,11 @@ NEW, CARD = {"name": "new model"}, {"name": "some card with a bridge connector"}
         ([(18, 0), (0, 18)], {}, [("FAIL", "nvlink-down", ["cuda:1"])]),
         ([(17, 1), (17, 1)], {}, [("FAIL", "nvlink-down", [f"cuda:{index}"]) for index in (0, 1)]),
         ([(0, 18), (0, 18)], {}, [("FAIL", "fabric-manager", [])]),
-        ([(12, 0), (12, 0)], {}, [("WARN", "unknown", [f"cuda:{index}"]) for index in (0, 1)]),  # nvidia-ml-py 11
+        (
+            [(12, 0), (12, 0)],
+            {},
+            [("WARN", "unknown", [f"cuda:{index}"]) for index in (0, 1)],
+        ),  # nvidia-ml-py 11
         ([(12, 6), (12, 6)], NVL, []),
         ([(12, 6), (11, 7)], NVL, [("FAIL", "nvlink-down", ["cuda:1"])]),
         ([(17, 1)], NEW, [("WARN", "nvlink-down", ["cuda:0"])]),
@@ -81,13 +93,18 @@ NEW, CARD = {"name": "new model"}, {"name": "some card with a bridge connector"}
     ],
 )
 def test_nvlinks_that_the_model_has_and_that_are_not_up(links_of_gpus, model, found):
-    gpus = [h100(i, nvlinks_up=up, nvlinks_down=down, **model) for i, (up, down) in enumerate(links_of_gpus)]
+    gpus = [
+        h100(i, nvlinks_up=up, nvlinks_down=down, **model)
+        for i, (up, down) in enumerate(links_of_gpus)
+    ]
     assert [(p.verdict, p.kind, p.parts) for p in account(*gpus).problems] == found
 
 
 @pytest.mark.parametrize("claimed", [{"pcie_gen_max": 4}, {"pcie_width_max": 8, "pcie_width": 8}])
 def test_a_link_that_claims_less_than_the_model_has_is_a_warning(claimed):
-    """A riser, the firmware of the host or a virtual machine: the limit follows the claim, so it must be named."""
+    """A riser, the firmware of the host or a virtual machine: the limit follows the claim, so it
+    must be named.
+    """
     (warning,) = warnings(account(h100(0), h100(1, **claimed)))
     assert warning.startswith("cuda:1: ") and "31.5 GB/s" in warning and "63" in warning
 
@@ -133,7 +150,9 @@ def test_buffers_of_host_links_are_made_and_copied_near_their_gpu(monkeypatch):
     monkeypatch.setattr(copies, "Link", Spy)
     zeros_like = torch.zeros_like
     monkeypatch.setattr(
-        torch, "zeros_like", lambda *a, **k: used.append(os.sched_getaffinity(0)) or zeros_like(*a, **k)
+        torch,
+        "zeros_like",
+        lambda *a, **k: used.append(os.sched_getaffinity(0)) or zeros_like(*a, **k),
     )
     links._measure_links([torch.device("cpu")], near, plan, Evidence())
     made = 3  # Links are views of buffers that were made near their GPU
@@ -143,15 +162,23 @@ def test_buffers_of_host_links_are_made_and_copied_near_their_gpu(monkeypatch):
 
 def test_a_pod_without_a_cpu_near_its_gpu_is_a_warning(monkeypatch, tmp_path):
     allowed = min(os.sched_getaffinity(0))
-    for bus_id, cpus in {"near": f"{allowed}-{allowed + 3},9000", "far": "9000-9015", "unknown": "nonsense"}.items():
+    for bus_id, cpus in {
+        "near": f"{allowed}-{allowed + 3},9000",
+        "far": "9000-9015",
+        "unknown": "nonsense",
+    }.items():
         (tmp_path / bus_id).mkdir()
         (tmp_path / bus_id / "local_cpulist").write_text(f"{cpus}\n")
     read = host_info.local_cpus
     monkeypatch.setattr(host_info, "local_cpus", lambda bus_id: read(bus_id, tmp_path))
     evidence = Evidence()
-    near = links._near([Gpu(f"cuda:{i}", bus_id=b) for i, b in enumerate(("near", "far", "unknown", ""))], evidence)
+    near = links._near(
+        [Gpu(f"cuda:{i}", bus_id=b) for i, b in enumerate(("near", "far", "unknown", ""))], evidence
+    )
     assert near["cuda:0"] == {*range(allowed, allowed + 4), 9000} and near["cuda:2"] == set()
-    assert len(warnings(evidence)) == 1 and warnings(evidence)[0].startswith("cuda:1: this pod may not use any CPU")
+    assert len(warnings(evidence)) == 1 and warnings(evidence)[0].startswith(
+        "cuda:1: this pod may not use any CPU"
+    )
     assert {KINDS[kind].act.verb for kind in kinds(evidence)} == {CONFIGURE}
     with host_info.bound_to({9000}):
         assert os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())

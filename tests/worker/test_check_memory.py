@@ -1,4 +1,6 @@
-"""The memory check finds one wrong bit and says where, finds slow memory, and nothing on a healthy device."""
+"""The memory check finds one wrong bit and says where, finds slow memory, and nothing on a healthy
+device.
+"""
 
 import re
 
@@ -49,7 +51,9 @@ def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, d
     def lossy(first, words, where):
         values = fill(first, words, where)
         calls.append(first)
-        if first == 3 * MIB // 8 and calls.count(first) == 1:  # written wrong, then compared with the right one
+        if (
+            first == 3 * MIB // 8 and calls.count(first) == 1
+        ):  # written wrong, then compared with the right one
             values[1001] ^= 1 << 40
         return values
 
@@ -67,4 +71,7 @@ def test_two_addresses_that_reach_one_cell_are_found(small, monkeypatch):
     cell = torch.zeros(MIB // 8, dtype=torch.int64)
     monkeypatch.setattr(memory_pattern.torch, "empty", lambda *_, **__: cell)
     _, wrong = memory_pattern.test(torch.device("cpu"), 4 * MIB)
-    assert "byte 0x0 of the tested memory reads 0x0000000000300000 where 0x0000000000000000 was" in wrong[0]
+    assert (
+        "byte 0x0 of the tested memory reads 0x0000000000300000 where 0x0000000000000000 was"
+        in wrong[0]
+    )

@@ -30,7 +30,9 @@ def test_healthy_devices_repeat_and_leave_their_fingerprints(plan):
     evidence = measured(repeatability, plan)
     check = verdict_on(repeatability, evidence, plan)
     assert check.verdict == "PASS", check.reason
-    assert {(m.name, m.device, m.value) for m in evidence.measurements} == {("repeats", d, 20) for d in plan.devices}
+    assert {(m.name, m.device, m.value) for m in evidence.measurements} == {
+        ("repeats", d, 20) for d in plan.devices
+    }
     for device in plan.devices:
         assert {f"{kind} {device}" for kind in ("integer", "fp32", "bf16")} <= set(evidence.hashes)
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in evidence.hashes.values())
@@ -48,7 +50,11 @@ def test_every_single_bit_counts(device, dtype):
     for _ in range(200):
         changed = values.clone()
         octets = changed.view(torch.uint8)
-        row, column, bit = chance.randrange(octets.shape[0]), chance.randrange(octets.shape[1]), chance.randrange(8)
+        row, column, bit = (
+            chance.randrange(octets.shape[0]),
+            chance.randrange(octets.shape[1]),
+            chance.randrange(8),
+        )
         octets[row, column] ^= 1 << bit
         assert fingerprint.digest([changed]) != before, (row, column, bit)
     assert fingerprint.digest([values.clone()]) == before
@@ -75,7 +81,9 @@ DEVICE = [torch.device("cuda", i) for i in range(8)]
 
 def voted(*bits: str, models: str = "XXXXXXXX") -> list[str]:
     found = Evidence(facts={"hash_group": {f"cuda:{i}": model for i, model in enumerate(models)}})
-    found.hashes = {f"bf16 {device}": value * 64 for device, value in zip(DEVICE, bits, strict=False)}
+    found.hashes = {
+        f"bf16 {device}": value * 64 for device, value in zip(DEVICE, bits, strict=False)
+    }
     repeatability.problems(found, Plan("cuda", 8))
     return failures(found)
 
@@ -100,4 +108,6 @@ def test_a_repeat_that_differs_is_named():
     found = Evidence()
     assert repeatability._repeats("cuda:2", seen, found) == {"bf16": "a", "fp32": "d"}
     (words,) = failures(found)
-    assert words == "cuda:2: repeat 3 of bf16 gave other bits than 3 of its 5 repeats (2 such repeats)"
+    assert (
+        words == "cuda:2: repeat 3 of bf16 gave other bits than 3 of its 5 repeats (2 such repeats)"
+    )

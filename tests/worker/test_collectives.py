@@ -1,4 +1,6 @@
-"""The collectives check: every element is compared, the slowest rank counts, a rank that dies is named."""
+"""The collectives check: every element is compared, the slowest rank counts, a rank that dies is
+named.
+"""
 
 import os
 import signal
@@ -17,7 +19,8 @@ from gpuworker.accept.distributed import local_world
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures, not_measured
 
-# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this
+# one.
 PLAN = Plan("cuda", 8)
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
@@ -29,7 +32,9 @@ def plan(tmp_path, monkeypatch) -> Plan:
 
 
 def test_three_ranks_are_right_in_every_collective(plan):
-    """Three, so that parts of a tensor do not divide evenly, and a rank has two different neighbours."""
+    """Three, so that parts of a tensor do not divide evenly, and a rank has two different
+    neighbours.
+    """
     found = measured(check, plan)
     assert (failures(found), not_measured(found)) == ([], [])
     numbers = {measurement.name.removesuffix("_busbw") for measurement in found.measurements}
@@ -37,8 +42,12 @@ def test_three_ranks_are_right_in_every_collective(plan):
     assert numbers | lacking == set(NAMES)
     assert {"all_reduce", "broadcast", "send_recv"} <= numbers, "these Gloo has in every version"
     points = found.facts["curves"]["all_reduce_busbw"]
-    assert [size for size, _ in points] == [4104, 65544, 1048584], "rounded up to whole floats for each rank"
-    assert points[-1][1] == next(m.value for m in found.measurements if m.name == "all_reduce_busbw")
+    assert [size for size, _ in points] == [4104, 65544, 1048584], (
+        "rounded up to whole floats for each rank"
+    )
+    assert points[-1][1] == next(
+        m.value for m in found.measurements if m.name == "all_reduce_busbw"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,7 +70,9 @@ def only(context, name: str) -> dict:
 
 
 def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monkeypatch):
-    """Rank 1 sends another bit than it should, in each collective that keeps the parts of the ranks apart."""
+    """Rank 1 sends another bit than it should, in each collective that keeps the parts of the ranks
+    apart.
+    """
 
     class Corrupt(Operation):
         def fill(self, round_: int) -> None:
@@ -76,12 +87,16 @@ def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monk
     monkeypatch.setattr(sweep, "operations", corrupt)
     found = measured(check, plan)
     assert failures(found) and all(
-        text.startswith(f"rank 1 (node {os.uname().nodename}, cpu): what it sent arrived wrong at 2 of 2 other ranks")
+        text.startswith(
+            f"rank 1 (node {os.uname().nodename}, cpu): what it sent arrived wrong at 2 of 2 other ranks"
+        )
         for text in failures(found)
     )
 
 
-@pytest.mark.parametrize("senders", [[[], [0], [2]], [[], [], [0]], [[1], [0], [0]]], ids=["two", "one link", "each"])
+@pytest.mark.parametrize(
+    "senders", [[[], [0], [2]], [[], [], [0]], [[1], [0], [0]]], ids=["two", "one link", "each"]
+)
 def test_without_one_common_sender_the_receivers_are_named(senders):
     def result(rank):
         wrong = ["all_gather of 9 bytes, round 0: 1 of 9 elements are wrong"] * bool(senders[rank])
@@ -89,11 +104,15 @@ def test_without_one_common_sender_the_receivers_are_named(senders):
                 "senders": senders[rank], "unsupported": {}}  # fmt: skip
 
     found = sweep.evidence([result(rank) for rank in range(3)], PLAN, 1)
-    assert [text[:6] for text in failures(found)] == [f"rank {rank}" for rank in range(3) if senders[rank]]
+    assert [text[:6] for text in failures(found)] == [
+        f"rank {rank}" for rank in range(3) if senders[rank]
+    ]
 
 
 @pytest.mark.parametrize(("free_gib", "largest"), [(78, 1 << 32), (39, 1 << 31), (14, 1 << 30)])
-def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(free_gib, largest, monkeypatch):
+def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(
+    free_gib, largest, monkeypatch
+):
     class Context:
         device = torch.device("cuda")
         gather = staticmethod(lambda key, value: [78 << 30, free_gib << 30])
@@ -106,11 +125,20 @@ def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(free_
 def test_the_slowest_rank_of_each_round_counts():
     def result(times):
         curves = {"all_reduce": {"4000000000": times}}
-        return {"label": "", "model": "", "curves": curves, "wrong": [], "senders": [], "unsupported": {}}
+        return {
+            "label": "",
+            "model": "",
+            "curves": curves,
+            "wrong": [],
+            "senders": [],
+            "unsupported": {},
+        }
 
     found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])], PLAN, 1)
     (measurement,) = found.measurements
-    assert measurement.value == pytest.approx(4 / 3 * 1.0), "4 GB, 3 s in the median round, factor 2(n-1)/n = 1"
+    assert measurement.value == pytest.approx(4 / 3 * 1.0), (
+        "4 GB, 3 s in the median round, factor 2(n-1)/n = 1"
+    )
 
 
 def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[dict]:
@@ -121,10 +149,21 @@ def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[d
         "all_gather": size * factor("all_gather", gpus) / gather_gbps / 1e9,
     }
     curves = {name: {str(size): [value]} for name, value in seconds.items()}
-    return [{"label": "", "model": model, "curves": curves, "wrong": [], "senders": [], "unsupported": {}}] * gpus
+    return [
+        {
+            "label": "",
+            "model": model,
+            "curves": curves,
+            "wrong": [],
+            "senders": [],
+            "unsupported": {},
+        }
+    ] * gpus
 
 
-@pytest.mark.parametrize(("reduce_gbps", "algorithm"), [(478, "NVLS"), (430, "NVLS"), (367, "ring or tree")])
+@pytest.mark.parametrize(
+    ("reduce_gbps", "algorithm"), [(478, "NVLS"), (430, "NVLS"), (367, "ring or tree")]
+)
 def test_nvls_and_ring_are_told_apart(reduce_gbps, algorithm):
     found = sweep.evidence(gpu_results(reduce_gbps, 361), PLAN, 1)
     assert found.facts["all_reduce_algorithm"] == algorithm
@@ -135,7 +174,9 @@ def test_across_nodes_the_network_cards_set_the_ceiling():
     found = sweep.evidence(gpu_results(300, 200, gpus=16), replace(PLAN, nic_gbps=25), 2)
     assert found.ceilings["all_reduce_busbw"] == (200, "8 NICs of 25 GB/s per node")
     assert found.ceilings["all_to_all_busbw"][0] == pytest.approx(25 * 15 / 8)
-    assert sweep.evidence(gpu_results(300, 200, gpus=16), PLAN, 2).ceilings == {}, "nothing is guessed"
+    assert sweep.evidence(gpu_results(300, 200, gpus=16), PLAN, 2).ceilings == {}, (
+        "nothing is guessed"
+    )
 
 
 def test_a_rank_that_is_killed_is_named(plan):

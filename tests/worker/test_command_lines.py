@@ -24,13 +24,23 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def called(tree: ast.AST) -> set[str]:
-    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
 
 
 def test_every_program_escapes_what_its_output_cannot_encode() -> None:
-    programs = [(path, tree) for path, tree in trees() if '__name__ == "__main__"' in path.read_text()]
+    programs = [
+        (path, tree) for path, tree in trees() if '__name__ == "__main__"' in path.read_text()
+    ]
     assert len(programs) >= 8
-    missing = [path.name for path, tree in programs if "escape_output" not in called(tree) and path.name not in ALONE]
+    missing = [
+        path.name
+        for path, tree in programs
+        if "escape_output" not in called(tree) and path.name not in ALONE
+    ]
     assert missing == []
 
 
@@ -44,16 +54,22 @@ def test_nothing_relies_on_docstrings_or_asserts() -> None:
 
 
 def test_log_lines_reach_an_output_in_ascii(start) -> None:
-    run = start("-c", "from gpuworker.runtime.log import log; log('X', a='\\u2026 \\u2192')", **ASCII)
+    run = start(
+        "-c", "from gpuworker.runtime.log import log; log('X', a='\\u2026 \\u2192')", **ASCII
+    )
     assert run.wait() == 0 and r"\u2026 \u2192" in run.output
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "cp037", "utf-7", "utf-8-sig", "idna", "latin-1"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-32", "cp037", "utf-7", "utf-8-sig", "idna", "latin-1"]
+)
 def test_an_output_in_any_encoding_is_readable(start, encoding: str) -> None:
     program = "from gpuworker.runtime.command_line import escape_output; escape_output(); print('[X] a=b+c \u20ac')"
     run = start("-c", program, PYTHONIOENCODING=encoding)
     assert run.wait() == 0, run.output
-    assert run.stdout.read_bytes() == (b"[X] a=b+c \\u20ac\n" if encoding == "latin-1" else b"[X] a=b+c \xe2\x82\xac\n")
+    assert run.stdout.read_bytes() == (
+        b"[X] a=b+c \\u20ac\n" if encoding == "latin-1" else b"[X] a=b+c \xe2\x82\xac\n"
+    )
 
 
 @pytest.mark.parametrize("module", ["fleet.cli", "group.agent", "launch.launcher"])
@@ -62,7 +78,9 @@ def test_programs_print_text_whatever_the_variable_of_the_encoding_is(start, mod
     assert run.wait() == 0 and run.stdout.read_bytes().startswith(b"usage: "), run.output
 
 
-def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(start, tmp_path: Path) -> None:
+def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(
+    start, tmp_path: Path
+) -> None:
     run = Run(start, tmp_path)
     run.pod(0, 1, PYTHONIOENCODING="utf-16")
     assert run.wait() == [0] and "[DONE] node=0" in run.output, run.output
@@ -70,8 +88,14 @@ def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(start
 
 @pytest.mark.parametrize("options", [[], ["-OO"]], ids=["ascii", "ascii, -OO"])
 def test_reports_are_merged_in_ascii(start, tmp_path: Path, options: list[str]) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")).replace("TFLOP/s", "TFLOP·s⁻¹"))
-    for arguments, code in ((["--help"], 0), (["merge", "--help"], 0), (["merge", tmp_path / "n1.json"], 3)):
+    (tmp_path / "n1.json").write_text(
+        json.dumps(complete_report("n1")).replace("TFLOP/s", "TFLOP·s⁻¹")
+    )
+    for arguments, code in (
+        (["--help"], 0),
+        (["merge", "--help"], 0),
+        (["merge", tmp_path / "n1.json"], 3),
+    ):
         run = start(*options, "-m", cli.__name__, *arguments, **ASCII)
         assert run.wait() == code and "Traceback" not in run.output, run.output
 

@@ -14,7 +14,14 @@ from gpuworker.judgement.report import FAIL, Report, Requested, to_json
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 
-RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
+RIGHT = {
+    "own_error": 1e-16,
+    "reduced_error": 1e-16,
+    "trained": "a",
+    "straight": "b",
+    "loaded": "a",
+    "resumed": "b",
+}
 
 PLAN = Plan("cuda", 2)
 
@@ -30,10 +37,19 @@ def results(*changes: dict) -> list[dict]:
             {"own_error": 1e-3},
             "rank 1: its own gradient, before any communication, differs from the reference by 0.001",
         ),
-        ({"reduced_error": float("nan")}, "rank 1: the averaged gradient differs from that of one process by nan"),
-        ({"trained": "c", "loaded": "c"}, "rank 1: parameters differ after training from those of all others"),
+        (
+            {"reduced_error": float("nan")},
+            "rank 1: the averaged gradient differs from that of one process by nan",
+        ),
+        (
+            {"trained": "c", "loaded": "c"},
+            "rank 1: parameters differ after training from those of all others",
+        ),
         ({"loaded": "c"}, "rank 1: the checkpoint that it read is not the one that it wrote"),
-        ({"resumed": "c"}, "rank 1: training resumed from the checkpoint ends with other parameters"),
+        (
+            {"resumed": "c"},
+            "rank 1: training resumed from the checkpoint ends with other parameters",
+        ),
     ],
 )
 def test_the_rank_is_named(change, reason):
@@ -49,7 +65,9 @@ def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: 
     report = Report("n1", "p", "1", asked, "2026-01-05T10:00:00+00:00", [found])
     (source,) = from_text("n1", to_json(dataclasses.asdict(report), None).encode())
     fleet = merge([source], Expected(1))
-    assert fleet.verdict == FAIL and ("own-gradient", "cuda:1") in {(f.kind, f.device) for f in fleet.findings}
+    assert fleet.verdict == FAIL and ("own-gradient", "cuda:1") in {
+        (f.kind, f.device) for f in fleet.findings
+    }
 
 
 @pytest.mark.slow

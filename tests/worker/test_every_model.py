@@ -1,4 +1,5 @@
-"""Healthy GPUs of every NVIDIA model in the table have no finding, and each fault below the detectors is named.
+"""Healthy GPUs of every NVIDIA model in the table have no finding, and each fault below the
+detectors is named.
 
 The GPUs are those of the stand-in for NVML: nothing here ran on a GPU.
 """
@@ -57,22 +58,32 @@ def healthy(model: str) -> dict:
     up = int(gpu_specs.figures("nvlinks", model).get("specification", 0))
     pcie = gpu_specs.figures("pcie_x16", model).get("specification", 63)
     states = [1] * up + [0] * (CHIP_LINKS.get(model, up) - up)
-    return {"name": NAMES.get(model, f"NVIDIA {model}"), "links": states, "gen_max": GENERATIONS[pcie]}
+    return {
+        "name": NAMES.get(model, f"NVIDIA {model}"),
+        "links": states,
+        "gen_max": GENERATIONS[pcie],
+    }
 
 
 def findings(monkeypatch, *gpus: dict) -> list[str]:
     gpu_node.install(monkeypatch, *gpus)
     plan, evidence = Plan("cuda", len(gpus)), measured(environment, Plan("cuda", len(gpus)))
-    inventory = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], dict.fromkeys(plan.devices, ""))
+    inventory = gpu_inventory.with_torch_names(
+        gpu_inventory.inventory()[1], dict.fromkeys(plan.devices, "")
+    )
     under_load = Evidence(facts={"links": links.links_of(inventory, {}, {})})
     links.problems(under_load, plan)
-    return [text for e in (evidence, under_load) for text in failures(e) + not_measured(e) + warnings(e)]
+    return [
+        text for e in (evidence, under_load) for text in failures(e) + not_measured(e) + warnings(e)
+    ]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_healthy_gpus_have_no_finding(monkeypatch, model):
     gpu = healthy(model)
-    assert gpu_specs.entry(gpu["name"])["model"] == model, "the table knows the name that the driver gives"
+    assert gpu_specs.entry(gpu["name"])["model"] == model, (
+        "the table knows the name that the driver gives"
+    )
     assert findings(monkeypatch, gpu, gpu) == []
 
 
@@ -91,10 +102,14 @@ def test_a_fault_of_one_gpu_is_named(monkeypatch, model, fault):
 
 @pytest.mark.parametrize("entry", gpu_specs.MODELS, ids=lambda entry: entry["model"])
 def test_the_rates_of_healthy_gpus_are_within_their_limits(entry):
-    """A node under load reaches the sustained figure, or about 0.92 of the best of one GPU alone (H100: 730 of 794)."""
+    """A node under load reaches the sustained figure, or about 0.92 of the best of one GPU alone
+    (H100: 730 of 794).
+    """
     for key, rule in RULES.items():
         figures = entry.get(key, {})
         usual = figures.get("sustained", figures.get("best", 0) * 0.92)
         if usual:
-            threshold = Limits((entry["model"],)).threshold(key, Measure(rule.unit, "", limit=key), "cuda:0")
+            threshold = Limits((entry["model"],)).threshold(
+                key, Measure(rule.unit, "", limit=key), "cuda:0"
+            )
             assert threshold.warn < usual <= threshold.ceiling, key

@@ -1,4 +1,6 @@
-"""Network ports: those that are down or slow where others are not, new errors, and the way to the GPUs."""
+"""Network ports: those that are down or slow where others are not, new errors, and the way to the
+GPUs.
+"""
 
 import re
 
@@ -49,9 +51,15 @@ def test_healthy_ports_have_no_finding_and_are_facts(tree, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "pattern"),
     [
-        ({"state": "1: DOWN", "phys_state": "2: Polling"}, r"mlx5_3/1: this network port is down, 7 like it are up"),
+        (
+            {"state": "1: DOWN", "phys_state": "2: Polling"},
+            r"mlx5_3/1: this network port is down, 7 like it are up",
+        ),
         ({"state": "2: INIT"}, r"mlx5_3/1: this network port is down"),
-        ({"rate": "100 Gb/sec (1X NDR)"}, r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400"),
+        (
+            {"rate": "100 Gb/sec (1X NDR)"},
+            r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400",
+        ),
     ],
 )
 def test_a_port_unlike_its_siblings_fails(tree, monkeypatch, changes, pattern):
@@ -65,7 +73,9 @@ def test_a_port_unlike_its_siblings_fails(tree, monkeypatch, changes, pattern):
 def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
     """The second half of the ports, a storage adapter of another kind, and a slower Ethernet port."""
     for index in range(4):
-        add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index > 1 else {}))
+        add_adapter(
+            tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index > 1 else {})
+        )
     add_adapter(tree, 4, kind="MT41692", link_layer="Ethernet", rate="100 Gb/sec (4X EDR)")
     add_adapter(tree, 5, kind="EFA", link_layer="Unspecified", state="1: DOWN")
     assert found(monkeypatch).verdict == "PASS"
@@ -78,7 +88,9 @@ def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
     (tree / "module/nvidia_peermem").rmdir()
     monkeypatch.setattr("platform.release", lambda: "5.15.0-generic")
     assert "cannot reach the memory of GPUs" in found(monkeypatch).reason
-    (tree / "version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n")
+    (tree / "version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n"
+    )
     assert found(monkeypatch).verdict == "PASS" and fabric.gpu_direct() == "dma-buf"
     monkeypatch.setattr("platform.release", lambda: "5.4.0-generic")
     assert found(monkeypatch).verdict == "WARN"
@@ -99,7 +111,9 @@ def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
 
 
 def empty_report(inject: str = "") -> Report:
-    return Report("n", "p", "1", Requested("cpu", 0, "quick", inject=inject), "2026-01-05T10:00:00+00:00")
+    return Report(
+        "n", "p", "1", Requested("cpu", 0, "quick", inject=inject), "2026-01-05T10:00:00+00:00"
+    )
 
 
 def watched(changes: dict[str, str], tree, injected: str = "") -> list:
@@ -115,7 +129,11 @@ def watched(changes: dict[str, str], tree, injected: str = "") -> list:
         ({"counters/symbol_error": "5"}, "WARN", r"mlx5_0/1: new errors .*: 5 symbol_error$"),
         ({"hw_counters/out_of_sequence": "7"}, "WARN", r"7 out_of_sequence"),
         ({"counters/link_downed": "3"}, "FAIL", r"mlx5_0/1: .* went down and came back"),
-        ({"state": "1: DOWN", "counters/link_downed": "3"}, "FAIL", r"mlx5_0/1: .* went down during the checks"),
+        (
+            {"state": "1: DOWN", "counters/link_downed": "3"},
+            "FAIL",
+            r"mlx5_0/1: .* went down during the checks",
+        ),
     ],
 )
 def test_what_changes_while_the_checks_run_is_named(tree, changes, verdict, pattern):
@@ -138,7 +156,10 @@ GPU, BRIDGE = "0000:3b:00.0", "0000:3a:01.0"
 def links(tree):
     """A GPU below a bridge; both have counted errors since the boot."""
     for place in (f"pci0000:3a/{BRIDGE}", f"pci0000:3a/{BRIDGE}/{GPU}"):
-        write(add_pci(tree, place, 0), {"vendor": "0x10de", "class": "0x030200"} if GPU in place else {})
+        write(
+            add_pci(tree, place, 0),
+            {"vendor": "0x10de", "class": "0x030200"} if GPU in place else {},
+        )
     for address in (GPU, BRIDGE):
         set_errors(tree, address, correctable=900, nonfatal=2, fatal=1)
     return tree

@@ -1,7 +1,8 @@
 """Nodes that are broken, wrongly set, forged or only odd: what their owner wants to read of each.
 
-A row changes the first of five healthy nodes of 8 GPUs, or several of them, and names the verdict of the fleet with
-all its suspects: "node part: act", "n0" being left out. Each row is merged, and posted to a collector over HTTP.
+A row changes the first of five healthy nodes of 8 GPUs, or several of them, and names the verdict
+of the fleet with all its suspects: "node part: act", "n0" being left out. Each row is merged, and
+posted to a collector over HTTP.
 """
 
 from __future__ import annotations
@@ -96,11 +97,21 @@ def port(index: int, **fields: object) -> Callable[[list], None]:
     return change
 
 
-def number(name: str, value: object, *devices: str, of: Nodes = (0,), field: str = "value") -> Change:
-    """Numbers of this name, of all devices or of these. A float is a share of what they are, a text another one."""
+def number(
+    name: str, value: object, *devices: str, of: Nodes = (0,), field: str = "value"
+) -> Change:
+    """Numbers of this name, of all devices or of these. A float is a share of what they are, a text
+    another one.
+    """
 
     def change(reports: list[dict]) -> None:
-        for found in (m for i in of for c in reports[i]["checks"] for m in c["measurements"] if m["name"] == name):
+        for found in (
+            m
+            for i in of
+            for c in reports[i]["checks"]
+            for m in c["measurements"]
+            if m["name"] == name
+        ):
             if not devices or found["device"] in devices:
                 found[field] = found[field] * value if isinstance(value, float) else value
 
@@ -152,7 +163,9 @@ def field(path: str, value: object) -> Change:
 
 def said(name: str, verdict: str, kind: str, words: str, *parts: str) -> Change:
     """A problem that a check has found."""
-    return lambda reports: with_problems(reports[0], name, problem(verdict, kind, words, *parts)) and None
+    return lambda reports: (
+        with_problems(reports[0], name, problem(verdict, kind, words, *parts)) and None
+    )
 
 
 def bits(*which: int, of: Nodes = (0,), group: str = "") -> Change:
@@ -164,8 +177,12 @@ def bits(*which: int, of: Nodes = (0,), group: str = "") -> Change:
             for place in which or range(GPUS):
                 own = [key for key in found["hashes"] if key.endswith(f" {DEVICES[place]}")]
                 by = 1 if group else place + 2
-                found["hashes"] |= {key: found["hashes"][key][by:] + found["hashes"][key][:by] for key in own}
-                found["facts"]["hash_group"][DEVICES[place]] = group or found["facts"]["hash_group"][DEVICES[place]]
+                found["hashes"] |= {
+                    key: found["hashes"][key][by:] + found["hashes"][key][:by] for key in own
+                }
+                found["facts"]["hash_group"][DEVICES[place]] = (
+                    group or found["facts"]["hash_group"][DEVICES[place]]
+                )
 
     return change
 
@@ -361,7 +378,8 @@ def judged(fleet: dict) -> tuple[str, set[str]]:
 def wanted(name: str) -> tuple[str, set[str]]:
     _, verdict, *suspects = ROWS[name]
     named = {
-        each if each.startswith(("n0 ", "N1", "n1", "n2", "n3", "n4", "fleet")) else f"n0 {each}" for each in suspects
+        each if each.startswith(("n0 ", "N1", "n1", "n2", "n3", "n4", "fleet")) else f"n0 {each}"
+        for each in suspects
     }
     return verdict, {each.replace("n0 :", "n0:") for each in named}
 
@@ -370,7 +388,9 @@ def wanted(name: str) -> tuple[str, set[str]]:
 def handler() -> Iterator[type[CollectorHandler]]:
     made = type("Handler", (CollectorHandler,), {})
     with ReportServer(0, made) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         made.url = f"http://127.0.0.1:{server.server_port}"
         yield made
         server.shutdown()
@@ -387,7 +407,9 @@ def known(tmp_path_factory) -> ReportStore:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_owner_reads_what_is_right(name: str, handler, known: ReportStore, tmp_path: Path) -> None:
+def test_the_owner_reads_what_is_right(
+    name: str, handler, known: ReportStore, tmp_path: Path
+) -> None:
     reports = reports_of(name)
     sources = [s for report in reports for s in from_text("a file", json.dumps(report).encode())]
     assert judged(json.loads(json_text(merge(sources, EXPECTED)))) == wanted(name)

@@ -25,7 +25,9 @@ def few_checks(node: str, speeds: tuple[float, ...] = (740.0, 740.0), **changes:
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch, capsys):
-    """report("ARGUMENT", …) -> (exit code, stdout, stderr), with good and plain (few checks) reports of n1, n2."""
+    """report("ARGUMENT", …) -> (exit code, stdout, stderr), with good and plain (few checks)
+    reports of n1, n2.
+    """
     monkeypatch.chdir(tmp_path)
     for folder, report in (("good", complete_report), ("plain", few_checks)):
         (tmp_path / folder).mkdir()
@@ -74,7 +76,10 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
         (["good", "--gpus", "8"], "--gpus needs --device"),
         (["good", "--inject", ""], "--inject needs --device"),
         (["good", "--json", "x.json", "--html", "./x.json"], "--json and --html"),
-        (["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"], "--limit gemm_bf17"),
+        (
+            ["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"],
+            "--limit gemm_bf17",
+        ),
         (["good", "--device", "cuda"], "--gpus is the number of GPUs"),
         (["good", "--json", "-", "--html", "-"], "standard output"),
     ],
@@ -85,7 +90,9 @@ def test_contradicting_options_are_usage_errors(report, arguments: list[str], na
 
 
 def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
-    code, out, _ = report("merge", "good", "--json", "r.json", "--html", "r.html", "--expect-nodes", "2")
+    code, out, _ = report(
+        "merge", "good", "--json", "r.json", "--html", "r.html", "--expect-nodes", "2"
+    )
     assert code == 0 and out.startswith("PASS: 2 of ")
     for name, start in {"r.json": '{"verdict":"PASS"', "r.html": "<!DOCTYPE html>"}.items():
         assert (tmp_path / name).read_text().startswith(start)
@@ -93,12 +100,23 @@ def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["gemm_bf16=1", "gemm_bf16=nan", "gemm_bf16=1e9", "gemm_bf16=-5"])
 def test_a_limit_that_no_or_every_node_meets_is_no_pass(report, limit: str) -> None:
-    code, out, _ = report("merge", "good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2", "--limit", limit)
+    code, out, _ = report(
+        "merge", "good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2", "--limit", limit
+    )
     assert code != 0 and "limits.gemm_bf16 is" in out
 
 
 def test_a_result_that_cannot_be_written_is_no_verdict(report, start, tmp_path: Path) -> None:
-    program = start("-c", NO_TORCH, "merge", tmp_path / "good", "--expect-nodes", "2", "--json", "/nowhere/fleet.json")
+    program = start(
+        "-c",
+        NO_TORCH,
+        "merge",
+        tmp_path / "good",
+        "--expect-nodes",
+        "2",
+        "--json",
+        "/nowhere/fleet.json",
+    )
     assert program.wait() == 2 and "/nowhere/fleet.json" in program.output
 
 

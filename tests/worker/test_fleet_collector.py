@@ -44,7 +44,9 @@ def fleet_after(store: ReportStore) -> Fleet:
     return store.fleet()
 
 
-def test_a_pod_that_is_not_heard_of_is_lost_and_is_no_pass(tmp_path: Path, clock: list[float]) -> None:
+def test_a_pod_that_is_not_heard_of_is_lost_and_is_no_pass(
+    tmp_path: Path, clock: list[float]
+) -> None:
     store = ReportStore(tmp_path, Expected(2, run_id="1"), stay=True)
     for name in ("n1", "n2"):
         store.add(source(complete_report(name)).report, name)
@@ -52,13 +54,20 @@ def test_a_pod_that_is_not_heard_of_is_lost_and_is_no_pass(tmp_path: Path, clock
     clock[0] = report_store.LOST_S + 1
     assert store.confirm("n1") and not store.confirm("unknown")
     fleet = fleet_after(store)
-    assert [(node.verdict, bool(node.last_seen)) for node in fleet.nodes] == [("PASS", False), ("INCOMPLETE", True)]
-    assert [(found.kind, found.node) for found in fleet.findings] == [("pod-gone", "n2")] and store.waiting()
+    assert [(node.verdict, bool(node.last_seen)) for node in fleet.nodes] == [
+        ("PASS", False),
+        ("INCOMPLETE", True),
+    ]
+    assert [(found.kind, found.node) for found in fleet.findings] == [
+        ("pod-gone", "n2")
+    ] and store.waiting()
     store.confirm("n2")
     assert fleet_after(store).verdict == "PASS" and not store.waiting()
 
 
-def test_what_an_earlier_collector_kept_counts_when_its_pod_has_confirmed_it(tmp_path: Path) -> None:
+def test_what_an_earlier_collector_kept_counts_when_its_pod_has_confirmed_it(
+    tmp_path: Path,
+) -> None:
     """It may be of an earlier installation on the same claim, whose nodes are not tested any more."""
     first = ReportStore(tmp_path, Expected(1, run_id="1"), stay=True)
     first.add(source(complete_report("n1")).report, "digest")
@@ -69,15 +78,23 @@ def test_what_an_earlier_collector_kept_counts_when_its_pod_has_confirmed_it(tmp
     assert ReportStore(tmp_path, Expected(1, run_id="2")).fleet().nodes == []
 
 
-def test_each_installation_keeps_its_reports_in_a_folder_of_its_own(monkeypatch, tmp_path: Path) -> None:
-    """By the address of its Service. A Job's reports are there again after the page was replaced, and for no other."""
+def test_each_installation_keeps_its_reports_in_a_folder_of_its_own(
+    monkeypatch, tmp_path: Path
+) -> None:
+    """By the address of its Service. A Job's reports are there again after the page was replaced,
+    and for no other.
+    """
     names = {"accept-fleet": "10.96.0.7"}
     found = lambda name, _: [(0, 0, 0, "", (names[name], 0))]  # noqa: E731
     monkeypatch.setattr(collector.socket, "getaddrinfo", found)
     stores = []
     for address in ("10.96.0.7", "10.96.0.7", "10.96.0.9"):
         names["accept-fleet"] = address
-        stores.append(ReportStore(made(tmp_path / collector.address_of("accept-fleet")), Expected(1, run_id="1")))
+        stores.append(
+            ReportStore(
+                made(tmp_path / collector.address_of("accept-fleet")), Expected(1, run_id="1")
+            )
+        )
         if len(stores) == 1:
             stores[0].add(source(complete_report("n1")).report, "digest")
     assert [store.fleet().verdict for store in stores] == ["PASS", "PASS", "INCOMPLETE"]
@@ -90,7 +107,9 @@ def made(folder: Path) -> Path:
 
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize("first", ["FAIL", "PASS"])
-def test_a_node_that_another_pod_has_tested_again_has_its_verdict(tmp_path: Path, first: str, hours: int) -> None:
+def test_a_node_that_another_pod_has_tested_again_has_its_verdict(
+    tmp_path: Path, first: str, hours: int
+) -> None:
     """A repaired node; and one that passed before it broke. The clock of the node may be behind."""
     makes = {"FAIL": broken_report, "PASS": complete_report}
     old, new = makes.pop(first)("n1"), next(iter(makes.values()))("n1")
@@ -120,7 +139,9 @@ def served(tmp_path: Path) -> Iterator[tuple[str, ReportStore]]:
     store.add(source(complete_report("n1")).report)
     handler = type("Collector", (CollectorHandler,), {"store": store})
     with ReportServer(0, handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         yield f"http://127.0.0.1:{server.server_port}", store
         server.shutdown()
 
@@ -160,7 +181,9 @@ def ready(url: str) -> int:
             return error.code
 
 
-def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_the_verdict(served) -> None:
+def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_the_verdict(
+    served,
+) -> None:
     url, store = served
     assert (ready(url), awaited(url, 0.2)) == (503, 3)
     store.add(source(complete_report("n2")).report)
@@ -194,7 +217,9 @@ def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Pa
 
 
 def test_two_pods_of_a_job_on_one_node_are_not_two_nodes(served, tmp_path: Path) -> None:
-    """On fewer nodes than pods, the Job would complete: the scheduler does not see pods that have ended."""
+    """On fewer nodes than pods, the Job would complete: the scheduler does not see pods that have
+    ended.
+    """
     url, store = served
     path = tmp_path / "report.json.txt"
     for pod, code in (("accept-0-aaaaa", 0), ("accept-0-bbbbb", 0), ("accept-1-ccccc", 3)):
@@ -223,14 +248,22 @@ def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, ca
         (b"{", {}, 400),
         (b"[" * 200_000, {}, 400),
         (b"{" + b'"a":{' * 100_000, {}, 400),
-        (json.dumps(complete_report("n2", facts={"a": json.loads("[" * 495 + "]" * 495)})).encode(), {}, 400),
+        (
+            json.dumps(
+                complete_report("n2", facts={"a": json.loads("[" * 495 + "]" * 495)})
+            ).encode(),
+            {},
+            400,
+        ),
         (json.dumps(complete_report("n" * 254)).encode(), {}, 400),
         (b"x", {"Content-Length": str(1 << 40)}, 413),
         (b"x", {"Content-Length": "-1"}, 413),
         (b"x", {"Content-Length": "9" * 5000}, 413),
     ],
 )
-def test_a_post_that_is_not_a_report_is_refused(served, body: bytes, headers: dict, code: int) -> None:
+def test_a_post_that_is_not_a_report_is_refused(
+    served, body: bytes, headers: dict, code: int
+) -> None:
     url, store = served
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
     with contextlib.closing(connection):
@@ -327,13 +360,18 @@ def test_a_report_without_the_key_or_of_an_earlier_message_is_refused(signed) ->
 
 
 def test_posts_that_drip_hold_no_place(served, monkeypatch) -> None:
-    """Without a key: they send a byte now and then, more of them than the collector receives at a time."""
+    """Without a key: they send a byte now and then, more of them than the collector receives at a
+    time.
+    """
     monkeypatch.setattr(collector, "POST_S", 1)
     url, store = served
     address, over = urllib.parse.urlsplit(url), threading.Event()
 
     def drip() -> None:
-        with contextlib.suppress(OSError), socket.create_connection((address.hostname, address.port)) as connection:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((address.hostname, address.port)) as connection,
+        ):
             connection.sendall(b"POST /reports HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n")
             while not over.wait(0.05):
                 connection.sendall(b"x")
@@ -361,7 +399,9 @@ def test_more_connections_than_allowed_close_the_oldest(signed) -> None:
         ]
         held[0].settimeout(60)
         assert held[0].recv(1) == b""
-        assert client.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 60, KEY) == ""
+        assert (
+            client.send(json.dumps(complete_report("n2")).encode(), f"{url}/reports", 60, KEY) == ""
+        )
 
 
 def test_a_folder_that_cannot_be_used_is_named(start, tmp_path: Path) -> None:
@@ -369,7 +409,11 @@ def test_a_folder_that_cannot_be_used_is_named(start, tmp_path: Path) -> None:
     arguments = ["--run-id=1", f"--port={free_port()}", f"--report-dir={tmp_path}/reports"]
     program = start("-m", "gpuworker.fleet.cli", "serve", *arguments)
     assert program.wait() == 1
-    assert "[FATAL]" in program.output and "reports" in program.output and "Traceback" not in program.output
+    assert (
+        "[FATAL]" in program.output
+        and "reports" in program.output
+        and "Traceback" not in program.output
+    )
 
 
 def test_the_reports_are_handed_out_as_they_can_be_merged(served, tmp_path: Path) -> None:
@@ -382,17 +426,38 @@ def test_the_reports_are_handed_out_as_they_can_be_merged(served, tmp_path: Path
 
 
 def test_a_pod_hands_over_its_report_stays_and_hands_it_over_again(start, tmp_path: Path) -> None:
-    """The two programs as their containers run them; the page is replaced, and its reports are gone with it."""
+    """The two programs as their containers run them; the page is replaced, and its reports are gone
+    with it.
+    """
     (tmp_path / "report.json").write_text(json.dumps(complete_report("n1")))
     address = f"http://127.0.0.1:{(port := free_port())}"
     quick = "from gpuworker.fleet import cli, client; client.CONFIRM_S = 0.2; cli.main()"
-    words = ("submit", tmp_path / "report.json", "--to", f"{address}/reports", "--stay", "--ready", tmp_path / "passed")
+    words = (
+        "submit",
+        tmp_path / "report.json",
+        "--to",
+        f"{address}/reports",
+        "--stay",
+        "--ready",
+        tmp_path / "passed",
+    )
     pod = start("-c", quick, *words)
     until((tmp_path / "passed").exists, "the pod is ready")
     for folder in ("first", "second"):
         serve = ("serve", "--port", port, "--run-id", "1", "--expect-nodes", "1", "--stay")
-        page = start("-m", "gpuworker.fleet.cli", *serve, "--interval", "0.1", "--report-dir", tmp_path / folder)
-        until(lambda page=page: 'summary="PASS: 1 of 1 nodes reported' in page.output, "the page has the report")
+        page = start(
+            "-m",
+            "gpuworker.fleet.cli",
+            *serve,
+            "--interval",
+            "0.1",
+            "--report-dir",
+            tmp_path / folder,
+        )
+        until(
+            lambda page=page: 'summary="PASS: 1 of 1 nodes reported' in page.output,
+            "the page has the report",
+        )
         with urllib.request.urlopen(f"{address}/report.json", timeout=30) as answer:
             assert json.loads(answer.read())["nodes"][0]["node"] == "n1"
         page.process.send_signal(signal.SIGTERM)

@@ -29,7 +29,9 @@ def with_hashes(node: str, *hashes: str, group: str = "H100") -> dict:
 
 
 def test_a_device_that_differs_from_the_majority_fails() -> None:
-    fleet = merged(with_hashes("n1", "aa", "aa"), with_hashes("n2", "aa", "bb"), with_hashes("n3", "aa", "aa"))
+    fleet = merged(
+        with_hashes("n1", "aa", "aa"), with_hashes("n2", "aa", "bb"), with_hashes("n3", "aa", "aa")
+    )
     assert found(fleet, "fingerprint") == {("n2", "cuda:1"): FAIL}
     assert [node.verdict for node in fleet.nodes] == [PASS, FAIL, PASS]
     assert "gemm differs from 5 of 6" in fleet.reason
@@ -38,12 +40,16 @@ def test_a_device_that_differs_from_the_majority_fails() -> None:
 @pytest.mark.parametrize("hashes", [("aa", "bb"), ("aa", "aa", "bb", "bb"), ("aa", "bb", "cc")])
 def test_without_a_majority_every_device_is_incomplete(hashes: tuple[str, ...]) -> None:
     fleet = merged(*(with_hashes(f"n{index}", value) for index, value in enumerate(hashes)))
-    assert found(fleet, "fingerprint") == {(f"n{index}", "cuda:0"): INCOMPLETE for index in range(len(hashes))}
+    assert found(fleet, "fingerprint") == {
+        (f"n{index}", "cuda:0"): INCOMPLETE for index in range(len(hashes))
+    }
     assert fleet.verdict == INCOMPLETE
 
 
 def test_fingerprints_of_different_software_are_not_compared() -> None:
-    fleet = merged(with_hashes("n1", "aa", "aa"), with_hashes("n2", "bb", "bb", group="H100, other driver"))
+    fleet = merged(
+        with_hashes("n1", "aa", "aa"), with_hashes("n2", "bb", "bb", group="H100, other driver")
+    )
     assert (fleet.verdict, found(fleet, "fingerprint")) == (PASS, {})
 
 
@@ -73,7 +79,10 @@ def test_healthy_fleets_raise_no_alarm() -> None:
     """From 5 to 1024 GPUs whose speeds differ by 1.5 % (one sigma), 24 times."""
     for seed in range(24):
         noise = random.Random(seed)
-        assert fleet_of(*(noise.gauss(100, 1.5) for _ in range((5, 16, 128, 1024)[seed % 4]))).verdict == PASS
+        assert (
+            fleet_of(*(noise.gauss(100, 1.5) for _ in range((5, 16, 128, 1024)[seed % 4]))).verdict
+            == PASS
+        )
 
 
 def test_a_wide_fleet_is_not_flooded() -> None:
@@ -81,26 +90,33 @@ def test_a_wide_fleet_is_not_flooded() -> None:
     assert fleet_of(*(float(speed) for speed in range(85, 116))).verdict == PASS
 
 
-@pytest.mark.parametrize(("speed", "verdict"), [(96.0, PASS), (91.0, PASS), (85.0, WARN), (70.0, FAIL)])
+@pytest.mark.parametrize(
+    ("speed", "verdict"), [(96.0, PASS), (91.0, PASS), (85.0, WARN), (70.0, FAIL)]
+)
 def test_a_small_fleet_doubles_the_percentages(speed: float, verdict: str) -> None:
     fleet = fleet_of(100.0, 100.0, 100.0, speed)
     assert found(fleet, "fleet") == ({} if verdict == PASS else {("n0", "cuda:3"): verdict})
 
 
 def test_a_link_is_compared_with_the_same_link_of_other_nodes() -> None:
-    """One pair goes through the host on every node by design. On one node another pair does so, too."""
+    """One pair goes through the host on every node by design. On one node another pair does so,
+    too.
+    """
     reports = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(reports):
         speeds = {"cuda:0→cuda:1": 300.0, "cuda:1→cuda:2": 300.0, "cuda:0→cuda:2": 25.0}
         if index == 4:
             speeds["cuda:1→cuda:2"] = 25.0
-        report["checks"][1]["measurements"] = [measurement(value, pair, "link") for pair, value in speeds.items()]
+        report["checks"][1]["measurements"] = [
+            measurement(value, pair, "link") for pair, value in speeds.items()
+        ]
     assert found(merged(*reports), "fleet") == {("n4", "cuda:1→cuda:2"): FAIL}
 
 
 def test_speeds_of_a_rehearsal_are_not_compared() -> None:
     reports = [
-        node_report(f"n{index}", (speed,), device="cpu") for index, speed in enumerate([100, 100, 100, 100, 100, 20])
+        node_report(f"n{index}", (speed,), device="cpu")
+        for index, speed in enumerate([100, 100, 100, 100, 100, 20])
     ]
     assert merged(*reports).verdict == PASS
 
@@ -110,6 +126,11 @@ def test_a_number_without_a_limit_is_compared_more_loosely(own: float, verdict: 
     disks = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(disks):
         value = 100.0 if index else own
-        report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
+        report["checks"][0]["measurements"] += [
+            measurement(value, "", "disk", "MB/s", judged=False)
+        ]
     fleet = merged(*disks)
-    assert (fleet.verdict, found(fleet, "fleet")) == (verdict, {} if verdict == PASS else {("n0", ""): verdict})
+    assert (fleet.verdict, found(fleet, "fleet")) == (
+        verdict,
+        {} if verdict == PASS else {("n0", ""): verdict},
+    )

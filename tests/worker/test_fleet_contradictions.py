@@ -33,7 +33,9 @@ def test_a_key_that_stands_twice_is_refused() -> None:
     assert fleet.verdict == INCOMPLETE and "run_id stands twice" in fleet.reason
 
 
-@pytest.mark.parametrize("check", ["training", "collectives", "correctness", "stragglers", "storage"])
+@pytest.mark.parametrize(
+    "check", ["training", "collectives", "correctness", "stragglers", "storage"]
+)
 @pytest.mark.parametrize("ranks", [1, 3, None])
 def test_each_gpu_has_a_rank_in_the_checks_of_ranks(check: str, ranks: int | None) -> None:
     report = complete_report("n1")

@@ -1,4 +1,6 @@
-"""No PASS without evidence: a good report passes, and no report that lacks a part of its evidence does."""
+"""No PASS without evidence: a good report passes, and no report that lacks a part of its evidence
+does.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def source_of(report: dict) -> list[Source]:
 
 
 LOWER_IS_BETTER = {
-    name for check in node_checks().values() for name, each in check.spec.measures.items() if each.better == "lower"
+    name
+    for check in node_checks().values()
+    for name, each in check.spec.measures.items()
+    if each.better == "lower"
 }
 OTHERS = [source for name in ("n2", "n3") for source in source_of(complete_report(name))]
 JUDGED = [dataclasses.replace(s, judged=judge(s.report, REQUESTED)) for s in OTHERS]  # once
@@ -56,7 +61,9 @@ def test_the_good_report_passes() -> None:
 
 
 def test_no_field_of_a_report_can_be_damaged_unnoticed() -> None:
-    """Of the report alone: the rest of the fleet is not needed to notice it. And every format can be written."""
+    """Of the report alone: the rest of the fleet is not needed to notice it. And every format can
+    be written.
+    """
     alone = Expected(names=("n1",), run_id="1", requested=REQUESTED)
     passed = set()
     for path, value in GENERATED:
@@ -71,8 +78,13 @@ def test_no_field_of_a_report_can_be_damaged_unnoticed() -> None:
 
 
 def is_harmless(path: str, value: str) -> bool:
-    """Beside NO_EVIDENCE: facts, places of numbers of the whole node, where 0 is a good value, names of hash groups."""
-    place, check = report_mutations.place(path), GOOD["checks"][int(path.split("/")[1])] if "checks/" in path else {}
+    """Beside NO_EVIDENCE: facts, places of numbers of the whole node, where 0 is a good value,
+    names of hash groups.
+    """
+    place, check = (
+        report_mutations.place(path),
+        GOOD["checks"][int(path.split("/")[1])] if "checks/" in path else {},
+    )
     number = path.split("/")[3:4] if "/measurements/" in path else []
     found = check["measurements"][int(number[0])] if number else {}
     return (
@@ -81,7 +93,9 @@ def is_harmless(path: str, value: str) -> bool:
         or (place.startswith("checks/facts") and check.get("name") not in JUDGED_BY_FACTS)
         or place == "checks/facts/ranks"  # decides only what a number that is bad may be
         or (place == "checks/facts/hash_group" and value in ("other", "9"))
-        or (place.startswith("facts/") and not place.startswith("facts/gpu_models"))  # compared with other nodes
+        or (
+            place.startswith("facts/") and not place.startswith("facts/gpu_models")
+        )  # compared with other nodes
         or (place == "checks/measurements/device" and not found["device"])
         or (place == "checks/measurements/value" and found["name"] in LOWER_IS_BETTER)
     )
@@ -99,7 +113,12 @@ def test_a_claim_does_not_set_the_limit_of_a_link() -> None:
 
 
 def number_of(report: dict, name: str) -> dict:
-    return next(number for check in report["checks"] for number in check["measurements"] if number["name"] == name)
+    return next(
+        number
+        for check in report["checks"]
+        for number in check["measurements"]
+        if number["name"] == name
+    )
 
 
 def lower(report: dict, name: str, **fields: object) -> dict:
@@ -116,7 +135,10 @@ def test_what_is_said_to_be_inapplicable_must_be_possible() -> None:
     for check in report["checks"]:
         names = {number["name"] for number in check["measurements"]}
         if check["name"] == "compute":
-            check["measurements"], check["inapplicable"] = [], dict.fromkeys(names, "not on these GPUs")
+            check["measurements"], check["inapplicable"] = (
+                [],
+                dict.fromkeys(names, "not on these GPUs"),
+            )
     fleet = fleet_of(report)
     assert fleet.nodes[0].verdict == INCOMPLETE and "compute" in fleet.reason
 
@@ -124,7 +146,10 @@ def test_what_is_said_to_be_inapplicable_must_be_possible() -> None:
 @pytest.mark.parametrize("fault", ["ecc_uncorrected", "remap_failed", "lost", "recovery_action"])
 def test_a_fault_in_the_facts_is_found_whatever_the_verdict(fault: str) -> None:
     report = complete_report("n1")
-    fact_of(report, "environment")["gpus"][1][fault] = {"ecc_uncorrected": 5, "lost": "GPU is lost"}.get(fault, 1)
+    fact_of(report, "environment")["gpus"][1][fault] = {
+        "ecc_uncorrected": 5,
+        "lost": "GPU is lost",
+    }.get(fault, 1)
     fleet = fleet_of(report)
     assert fleet.nodes[0].verdict == FAIL
     assert [(s.node, s.device) for s in fleet.suspects] == [("n1", "cuda:1")]
@@ -136,12 +161,16 @@ def fact_of(report: dict, name: str) -> dict:
 
 @pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d"])
 @pytest.mark.parametrize("value", [5e8, None])
-def test_a_number_that_cannot_be_makes_no_other_node_an_outlier(name: str, value: float | None) -> None:
+def test_a_number_that_cannot_be_makes_no_other_node_an_outlier(
+    name: str, value: float | None
+) -> None:
     fleet = fleet_of(lower(complete_report("n1"), name, value=value))
     assert {finding.node for finding in fleet.findings} == {"n1"}
 
 
-@pytest.mark.parametrize("changes", [{"inject": "slow-gpu"}, {"started": "2099-01-01T00:00:00+00:00"}])
+@pytest.mark.parametrize(
+    "changes", [{"inject": "slow-gpu"}, {"started": "2099-01-01T00:00:00+00:00"}]
+)
 def test_a_report_that_is_in_doubt_is_compared_with_no_other(changes: dict) -> None:
     odd = lower(complete_report("n1", **changes), "gemm_bf16", value=1.0)
     for check in odd["checks"]:

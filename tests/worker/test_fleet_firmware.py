@@ -1,4 +1,6 @@
-"""Firmware and network ports are compared over the fleet: a minority is named with what the others have."""
+"""Firmware and network ports are compared over the fleet: a minority is named with what the others
+have.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,17 @@ def reports(*nodes: dict) -> list[Report]:
         (node("n3", inforom="G510"), "InfoROM", "G510", "G520"),
         (node("n3", inforom=""), "InfoROM", "none", "G520"),
         (node("n3", driver="535.1"), "driver", "535.1", "570.86"),
-        (node("n3", dataclasses.replace(PORT, firmware="20.1")), "network adapters", "MT4129 20.1", "MT4129 28.39"),
+        (
+            node("n3", dataclasses.replace(PORT, firmware="20.1")),
+            "network adapters",
+            "MT4129 20.1",
+            "MT4129 28.39",
+        ),
     ],
 )
-def test_a_minority_is_a_warning_that_names_both_versions(odd: dict, name: str, value: str, usual: str) -> None:
+def test_a_minority_is_a_warning_that_names_both_versions(
+    odd: dict, name: str, value: str, usual: str
+) -> None:
     findings, notes = version_drift(reports(node("n1"), node("n2"), odd))
     (finding,) = findings
     assert (finding.verdict, finding.node, finding.found_by, notes) == (WARN, "n3", "fleet", [])
@@ -62,7 +71,9 @@ def test_equal_nodes_and_nodes_without_a_majority_have_no_finding() -> None:
         (None, WARN, "is missing"),
     ],
 )
-def test_a_port_unlike_that_of_other_nodes(port: fabric.Port | None, verdict: str, words: str) -> None:
+def test_a_port_unlike_that_of_other_nodes(
+    port: fabric.Port | None, verdict: str, words: str
+) -> None:
     fleet = merged(node("n1"), node("n2"), node("n3", port), node("n4"))
     (finding,) = (finding for finding in fleet.findings if "network port" in finding.reason)
     assert (finding.verdict, finding.node, finding.device) == (verdict, "n3", "mlx5_0/1")
@@ -72,7 +83,10 @@ def test_a_port_unlike_that_of_other_nodes(port: fabric.Port | None, verdict: st
 
 
 def test_ports_are_only_compared_where_a_majority_has_them_up() -> None:
-    down, other = dataclasses.replace(PORT, up=False), dataclasses.replace(PORT, kind="MT41692", rate_gbps=100.0)
+    down, other = (
+        dataclasses.replace(PORT, up=False),
+        dataclasses.replace(PORT, kind="MT41692", rate_gbps=100.0),
+    )
     for ports in ([PORT, down], [PORT, PORT, other], [down, down, PORT], [PORT, down, PORT, down]):
         nodes = (node(f"n{index}", port) for index, port in enumerate(ports))
         assert port_differences(reports(*nodes)) == []

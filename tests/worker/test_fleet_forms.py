@@ -35,7 +35,9 @@ def linked(node: str, slow: bool) -> dict:
     """A node with links and a fingerprint; the slow one reports a bad link."""
     report = node_report(node, (100.0, 80.0 if slow else 100.0))
     values = {"cuda:0→cuda:1": 40.0 if slow else 390.0, "cuda:1→cuda:0": 388.0}
-    links = check("links", measurements=[measurement(v, pair, "peer", "GB/s") for pair, v in values.items()])
+    links = check(
+        "links", measurements=[measurement(v, pair, "peer", "GB/s") for pair, v in values.items()]
+    )
     report["checks"].append(links)
     if slow:
         words = "cuda:0→cuda:1: peer 40 GB/s is below the limit of 300"
@@ -48,8 +50,15 @@ def everything() -> Fleet:
     warned = with_problems(node_report("n3"), "compute", problem(WARN, "slowdown", "hot"))
     skipped = node_report("n4")
     skipped["checks"].append(check("links", SKIP, "one GPU has no peer"))
-    reports = [*(linked(f"n{index}", slow=index == 2) for index in (1, 2)), warned, skipped, failing("n5")]
-    return merged(*reports, expected=Expected(names=[f"n{index}" for index in range(1, 7)]))  # n6 is missing
+    reports = [
+        *(linked(f"n{index}", slow=index == 2) for index in (1, 2)),
+        warned,
+        skipped,
+        failing("n5"),
+    ]
+    return merged(
+        *reports, expected=Expected(names=[f"n{index}" for index in range(1, 7)])
+    )  # n6 is missing
 
 
 def hostile() -> Fleet:
@@ -59,7 +68,9 @@ def hostile() -> Fleet:
     report["facts"] = {"gpu_models": [HOSTILE] * 2, "driver": HOSTILE}
     report["checks"][1]["name"] = HOSTILE
     for found in report["checks"][1]["measurements"]:
-        found.update(name=HOSTILE, unit=HOSTILE, device=f"{HOSTILE}→{found['device']}", limit_source=HOSTILE)
+        found.update(
+            name=HOSTILE, unit=HOSTILE, device=f"{HOSTILE}→{found['device']}", limit_source=HOSTILE
+        )
     report["checks"][2]["hashes"] = {f"gemm {HOSTILE}": "aa", "gemm other": "bb"}
     report["checks"][2]["facts"] = {"hash_group": {HOSTILE: HOSTILE, "other": HOSTILE}}
     return merged(report, expected=Expected(names=[HOSTILE, f"not there {HOSTILE}"]))
@@ -70,7 +81,12 @@ def unknown_nodes() -> Fleet:
     return merged(expected=Expected(4))
 
 
-FLEETS = {"everything": everything, "hostile": hostile, "nothing": merged, "unknown nodes": unknown_nodes}
+FLEETS = {
+    "everything": everything,
+    "hostile": hostile,
+    "nothing": merged,
+    "unknown nodes": unknown_nodes,
+}
 
 
 @pytest.mark.parametrize("fleet", FLEETS)
@@ -103,7 +119,11 @@ def test_the_policy_of_the_page_names_its_script_and_its_style() -> None:
 
 
 def test_values_of_a_distribution_are_by_node_and_device() -> None:
-    (d,) = [each for each in json.loads(json_text(everything()))["distributions"] if each["name"] == "peer"]
+    (d,) = [
+        each
+        for each in json.loads(json_text(everything()))["distributions"]
+        if each["name"] == "peer"
+    ]
     place = d["devices"].index("cuda:0→cuda:1")
     assert d["values"]["n2"][place] == 40 and ["n2", "cuda:0→cuda:1", "FAIL", 40] in d["outliers"]
 
@@ -113,7 +133,9 @@ SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\\\|\\"|\\n)*",?)+)
 
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_prometheus_text_follows_its_format(fleet: str) -> None:
-    """Every sample belongs to the metric whose HELP and TYPE stand above it; no sample is there twice."""
+    """Every sample belongs to the metric whose HELP and TYPE stand above it; no sample is there
+    twice.
+    """
     written = prometheus(FLEETS[fleet]())
     assert written.endswith("\n")
     name, samples = "", []

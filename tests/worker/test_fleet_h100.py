@@ -13,7 +13,15 @@ RESULTS = REPO / "hack/gpu/results"
 
 
 def test_the_fleet_has_no_finding_but_the_clock_of_its_machines():
-    command = ["-m", "gpuworker.fleet.cli", "merge", str(RESULTS), "--expect-nodes=2", "--device=cuda", "--gpus=1"]
+    command = [
+        "-m",
+        "gpuworker.fleet.cli",
+        "merge",
+        str(RESULTS),
+        "--expect-nodes=2",
+        "--device=cuda",
+        "--gpus=1",
+    ]
     done = subprocess.run([sys.executable, *command, "--level=quick", "--json=-"], capture_output=True, text=True,
                           env=environment(PYTHONPATH=REPO / "worker/src"))  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,9 @@ class Handler(ReportHandler):
 @pytest.fixture
 def port() -> Iterator[int]:
     with ReportServer(0, Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         yield server.server_port
         server.shutdown()
 
@@ -56,13 +58,17 @@ def test_clients_of_ipv6_are_served(port: int) -> None:
 
 
 def test_an_unchanged_answer_is_not_sent_again(port: int) -> None:
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    ) as connection:
         connection.request("GET", "/client")
         answer = connection.getresponse()
         tag = answer.getheader("ETag")
         assert answer.read() and tag
     for known, status in ((tag, 304), ('"another"', 200)):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        ) as connection:
             connection.request("GET", "/client", headers={"If-None-Match": known})
             answer = connection.getresponse()
             assert (answer.status, bool(answer.read())) == (status, status == 200)
@@ -70,8 +76,12 @@ def test_an_unchanged_answer_is_not_sent_again(port: int) -> None:
 
 def test_a_large_answer_is_compressed_for_who_can_read_it(port: int) -> None:
     plain = ask("127.0.0.1", port, "GET", "/large")[2]
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/large", headers={"Accept-Encoding": "gzip, br"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/large", headers={"Accept-Encoding": "gzip, br"}
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         body = answer.read()
-        assert answer.headers["Content-Encoding"] == "gzip" and int(answer.headers["Content-Length"]) == len(body)
+        assert answer.headers["Content-Encoding"] == "gzip" and int(
+            answer.headers["Content-Length"]
+        ) == len(body)
     assert len(body) < len(plain) / 10 and gzip.decompress(body) == plain

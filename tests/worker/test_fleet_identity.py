@@ -1,4 +1,6 @@
-"""Identity of GPUs: none is on two nodes, none is listed twice, and every one has a name that limits can rely on."""
+"""Identity of GPUs: none is on two nodes, none is listed twice, and every one has a name that
+limits can rely on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from tests.helpers.fleet_reports import H100, REQUESTED, complete_report, merged
 
 
 def gpus_of(report: dict) -> list[dict]:
-    return next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment")
+    return next(
+        check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,7 +32,9 @@ def test_one_gpu_is_not_in_two_nodes(field: str, first: str, second: str, verdic
         gpus_of(report)[0][field] = value
     fleet = merged(*reports, expected=Expected(2, requested=REQUESTED))
     assert fleet.verdict == verdict
-    assert {finding.node for finding in fleet.findings} == ({"n1", "n2"} if verdict == INCOMPLETE else set())
+    assert {finding.node for finding in fleet.findings} == (
+        {"n1", "n2"} if verdict == INCOMPLETE else set()
+    )
 
 
 def test_one_pod_is_not_on_two_nodes() -> None:
@@ -55,4 +61,6 @@ def test_every_gpu_of_a_node_is_one_of_its_own(fields: dict, verdict: str, kind:
         for gpu, value in zip(gpus_of(report), values, strict=True):
             gpu[field] = value
     fleet = merged(report, expected=Expected(1, requested=REQUESTED))
-    assert fleet.verdict == verdict and (not kind or kind in {finding.kind for finding in fleet.findings})
+    assert fleet.verdict == verdict and (
+        not kind or kind in {finding.kind for finding in fleet.findings}
+    )

@@ -1,4 +1,6 @@
-"""Nodes without a report are named with the reason that Kubernetes has, from a stand-in of its API over TLS."""
+"""Nodes without a report are named with the reason that Kubernetes has, from a stand-in of its API
+over TLS.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,21 @@ SELECTOR = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
 
 
 def pod(node: str = "", *, wanted: str = "", phase: str = "Pending", **status: object) -> dict:
-    """A pod as the API lists it. `wanted`: the node of which the controller of a DaemonSet wants it."""
+    """A pod as the API lists it. `wanted`: the node of which the controller of a DaemonSet wants
+    it.
+    """
     spec: dict = {"nodeName": node} if node else {}
     if wanted:
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [wanted]}]}
         required = {"nodeSelectorTerms": [term]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    return {"metadata": {"name": f"accept-{node or wanted}"}, "spec": spec, "status": {"phase": phase, **status}}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        }
+    return {
+        "metadata": {"name": f"accept-{node or wanted}"},
+        "spec": spec,
+        "status": {"phase": phase, **status},
+    }
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> dict:
@@ -36,8 +46,15 @@ def accept(**state: object) -> dict:
     return {"name": "accept", "state": state, "lastState": {}}
 
 
-NO_GPU = condition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available: 1 Insufficient nvidia.com/gpu.")
-EVICTED = condition("DisruptionTarget", "True", "TerminationByKubelet", "The node was low on resource: memory.")
+NO_GPU = condition(
+    "PodScheduled",
+    "False",
+    "Unschedulable",
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu.",
+)
+EVICTED = condition(
+    "DisruptionTarget", "True", "TerminationByKubelet", "The node was low on resource: memory."
+)
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 RUNNING = {"startedAt": "2026-01-05T12:00:00Z"}
 STATES = {
@@ -97,5 +114,7 @@ def test_pods_that_cannot_be_listed_are_a_finding_and_not_the_end(page, monkeypa
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
     reasons = [finding.reason for finding in page().findings]
     assert any("the pods cannot be listed" in reason for reason in reasons)
-    assert any("1 of 3 expected nodes" in reason for reason in reasons), "what is known without the list stays"
+    assert any("1 of 3 expected nodes" in reason for reason in reasons), (
+        "what is known without the list stays"
+    )
     assert acts.CONFIGURE in {suspect.act for suspect in page().suspects}

@@ -1,4 +1,6 @@
-"""No PASS without evidence: coverage, duplicates, missing reports, and verdicts that the checks do not support."""
+"""No PASS without evidence: coverage, duplicates, missing reports, and verdicts that the checks do
+not support.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""No FAIL on healthy hardware by comparison: a difference within the noise of a number is not an outlier."""
+"""No FAIL on healthy hardware by comparison: a difference within the noise of a number is not an
+outlier.
+"""
 
 from __future__ import annotations
 

@@ -11,14 +11,22 @@ from tests.helpers.example_fleets import FIFTEEN, OTHER_DRIVER, WARM_RACK, large
 
 def rows(fleet: Fleet) -> list[tuple[int, str]]:
     """Number of nodes and the first of each row."""
-    nodes = [list(dict.fromkeys(fleet.suspects[i].node for i in cause.suspects)) for cause in fleet.causes]
+    nodes = [
+        list(dict.fromkeys(fleet.suspects[i].node for i in cause.suspects))
+        for cause in fleet.causes
+    ]
     return [(len(names), names[0]) for names in nodes]
 
 
 def test_each_of_15_kinds_of_fault_in_240_nodes_is_one_row() -> None:
     fleet = large()
     found = rows(fleet)
-    assert {name for count, name in found if count == 1} == {*FIFTEEN, "gpu-r06-02", "gpu-r12-04", "gpu-r14-09"}
+    assert {name for count, name in found if count == 1} == {
+        *FIFTEEN,
+        "gpu-r06-02",
+        "gpu-r12-04",
+        "gpu-r14-09",
+    }
     assert len(found) == len(FIFTEEN) + 5
     (warm,) = [cause for cause in fleet.causes if len(cause.suspects) >= 16]
     assert warm.common == [f"rack {WARM_RACK} (16 of its 16 nodes)"]

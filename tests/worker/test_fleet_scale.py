@@ -1,4 +1,6 @@
-"""Memory, time and sizes of the collector with many nodes: FLEET_NODES=1000 pytest tests/worker/test_fleet_scale.py"""
+"""Memory, time and sizes of the collector with many nodes: FLEET_NODES=1000 pytest
+tests/worker/test_fleet_scale.py
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import os
 from tests.scale import serve_fleet
 
 NODES = int(os.environ.get("FLEET_NODES", "16"))
-FULL = "FLEET_NODES" in os.environ  # only then times and memory are judged, on a machine that is idle
+FULL = (
+    "FLEET_NODES" in os.environ
+)  # only then times and memory are judged, on a machine that is idle
 
 
 def test_a_large_fleet_fits_the_collector_and_its_page() -> None:

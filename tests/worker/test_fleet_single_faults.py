@@ -1,4 +1,6 @@
-"""A single fault of a node is a single suspect, whatever follows from it in the numbers of other parts."""
+"""A single fault of a node is a single suspect, whatever follows from it in the numbers of other
+parts.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_a_single_fault_is_one_suspect(name: str, seed: int) -> None:
     a, b = sorted((bad, (bad + 1) % GPUS))
     part = fault.part.format(bad=bad, a=a, b=b)
     found = [(suspect.node, suspect.device, suspect.act) for suspect in fleet.suspects]
-    assert found in [[("n0", part, act)] for act in fault.acts], [f"{s.part}: {s.why}" for s in fleet.suspects]
+    assert found in [[("n0", part, act)] for act in fault.acts], [
+        f"{s.part}: {s.why}" for s in fleet.suspects
+    ]
     (suspect,) = fleet.suspects
     assert not fault.pci or f"0000:{bad}b:00" in suspect.pci or part.startswith("all")
     assert suspect.verdict == fleet.verdict == fleet.nodes[0].verdict != PASS
@@ -66,7 +70,9 @@ def test_two_faults_of_two_parts_are_two_suspects(seed: int) -> None:
     choice = random.Random(seed)
     own = [name for name, fault in FAULTS.items() if fault.part in (GPU, PORT)]
     # Each of these has one list in the simulated node.
-    names = choice.sample([name for name in own if not name.startswith(("Xid", "wrong", "far", "other bits"))], 2)
+    names = choice.sample(
+        [name for name in own if not name.startswith(("Xid", "wrong", "far", "other bits"))], 2
+    )
     hardware, bad = Hardware("n0", seed), choice.sample(range(GPUS), 2)
     for name, index in zip(names, bad, strict=True):
         FAULTS[name].change(hardware, index)
@@ -76,7 +82,9 @@ def test_two_faults_of_two_parts_are_two_suspects(seed: int) -> None:
 
 
 def slow_training_of(*devices: int, **changes: object) -> Fleet:
-    """Of node n0, whose other numbers are right, at 60 % of the speed of the fleet; some GPUs have another share."""
+    """Of node n0, whose other numbers are right, at 60 % of the speed of the fleet; some GPUs have
+    another share.
+    """
     hardware = Hardware("n0", 1)
     hardware.training = 0.6
     for change in changes.pop("also", ()):
@@ -98,13 +106,17 @@ def parts(fleet: Fleet) -> list[str]:
 def test_gpus_that_train_slowly_without_a_cause_are_one_suspect_beside_an_unrelated_fault() -> None:
     fleet = slow_training_of(*range(GPUS), also=[lambda node: node.change(3, ecc=False)])
     assert parts(fleet) == ["all 8 GPUs", "cuda:3"]
-    assert not any("training" in reason for suspect in fleet.suspects[1:] for reason in suspect.reasons)
+    assert not any(
+        "training" in reason for suspect in fleet.suspects[1:] for reason in suspect.reasons
+    )
 
 
 def test_a_gpu_that_trains_clearly_slower_than_all_others_is_the_suspect() -> None:
     fleet = slow_training_of(*range(GPUS), shares={5: 0.5})
     assert parts(fleet) == ["cuda:5"]
-    others = [reason for reason in fleet.suspects[0].reasons if reason.startswith("consequence, all GPUs")]
+    others = [
+        reason for reason in fleet.suspects[0].reasons if reason.startswith("consequence, all GPUs")
+    ]
     assert others and "cuda:0, cuda:1" in others[0] and "cuda:5" not in others[0]
     assert "consequence" not in fleet.suspects[0].why
 
@@ -114,7 +126,9 @@ def test_gpus_that_do_not_wait_for_each_other_are_suspects_of_their_own() -> Non
 
 
 def test_what_is_wrong_and_not_slow_explains_no_slow_training() -> None:
-    wrong = Problem(FAIL, "wrong-memory", "cuda:3: memory at byte 0x10 holds 1 (bit 17)", ["cuda:3"])
+    wrong = Problem(
+        FAIL, "wrong-memory", "cuda:3: memory at byte 0x10 holds 1 (bit 17)", ["cuda:3"]
+    )
     odd = [lambda node: node.failures.update({"memory": [wrong]})]
     assert parts(slow_training_of(*range(GPUS), also=odd)) == ["all 8 GPUs", "cuda:3"]
 
@@ -123,17 +137,25 @@ def test_what_is_wrong_and_not_slow_explains_no_slow_training() -> None:
     ("down", "wanted"),
     [(range(1, GPUS), 7), (range(GPUS), 1), ([4], 1)],
 )
-def test_ports_are_one_suspect_only_if_none_of_them_is_well(down: Iterable[int], wanted: int) -> None:
+def test_ports_are_one_suspect_only_if_none_of_them_is_well(
+    down: Iterable[int], wanted: int
+) -> None:
     hardware = Hardware("n0", 1)
     for index in down:
         port_down(hardware, index)
-    hardware.ports.append(fabric.Port("mlx5_9/1", True, rate_gbps=25.0, link_layer="Ethernet", kind="MT4125"))
+    hardware.ports.append(
+        fabric.Port("mlx5_9/1", True, rate_gbps=25.0, link_layer="Ethernet", kind="MT4125")
+    )
     assert len(fleet_of(hardware.report()).suspects) == wanted
 
 
 def test_a_bad_port_explains_a_node_that_is_slow_to_others() -> None:
-    port = Finding(FAIL, "port-down", "this network port is down", "n0", "mlx5_0/1", found_by="fleet")
-    slow = Finding(FAIL, "bad-node", "node 0 (n0) is bad", "n0", check="bad_nodes", found_by="world")
+    port = Finding(
+        FAIL, "port-down", "this network port is down", "n0", "mlx5_0/1", found_by="fleet"
+    )
+    slow = Finding(
+        FAIL, "bad-node", "node 0 (n0) is bad", "n0", check="bad_nodes", found_by="world"
+    )
     assert [suspect.device for suspect in suspects([slow, port], [], {})] == ["mlx5_0/1"]
     assert [suspect.device for suspect in suspects([slow], [], {})] == [""]
 

@@ -13,7 +13,13 @@ from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text, read
 from gpuworker.judgement.reading import NOT_A_REPORT
 from gpuworker.judgement.report import PASS
-from tests.helpers.fleet_reports import broken_report, changed, complete_report, problem, with_problems
+from tests.helpers.fleet_reports import (
+    broken_report,
+    changed,
+    complete_report,
+    problem,
+    with_problems,
+)
 from tests.helpers.hostile_files import plant
 
 
@@ -58,15 +64,21 @@ def test_another_json_file_that_is_named_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_of_many_reports_has_one_per_line() -> None:
-    lines = [json.dumps(make(name)) for name, make in (("n1", complete_report), ("n2", broken_report))]
-    sources = from_text("reports.jsonl", "\n".join([lines[0], "", lines[1][:-8], lines[1]]).encode())
+    lines = [
+        json.dumps(make(name)) for name, make in (("n1", complete_report), ("n2", broken_report))
+    ]
+    sources = from_text(
+        "reports.jsonl", "\n".join([lines[0], "", lines[1][:-8], lines[1]]).encode()
+    )
     assert nodes(sources) == ["n1", "n2"], "a damaged line costs its own row"
     (error,) = errors(sources)
     assert error.startswith("reports.jsonl: line 3: not readable as JSON")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "dangling", "huge"])
-def test_what_is_no_file_in_a_folder_costs_its_own_row(kind: str, tmp_path: Path, monkeypatch) -> None:
+def test_what_is_no_file_in_a_folder_costs_its_own_row(
+    kind: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(report_sources, "MOST_FILE_BYTES", 1 << 20)
     (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")))
     plant(tmp_path / "n2.json", kind)
@@ -105,14 +117,19 @@ DAMAGES = {
 @pytest.mark.parametrize("path", DAMAGES)
 def test_a_damaged_report_is_refused_with_the_path_of_the_damage(path: str) -> None:
     value, reason = DAMAGES[path]
-    (source,) = from_text("n1.json", json.dumps(changed(complete_report("n1"), path, value)).encode())
+    (source,) = from_text(
+        "n1.json", json.dumps(changed(complete_report("n1"), path, value)).encode()
+    )
     assert source.report is None and reason in source.error
 
 
 @pytest.mark.parametrize(
-    ("kind", "numbers"), [("of another release", {}), ("limit", {"value": "7"}), ("limit", {"value": None})]
+    ("kind", "numbers"),
+    [("of another release", {}), ("limit", {"value": "7"}), ("limit", {"value": None})],
 )
 def test_a_problem_of_another_origin_is_refused(kind: str, numbers: dict) -> None:
-    report = with_problems(complete_report("n1"), "compute", problem("FAIL", kind, "words", **numbers))
+    report = with_problems(
+        complete_report("n1"), "compute", problem("FAIL", kind, "words", **numbers)
+    )
     (source,) = from_text("n1", json.dumps(report).encode())
     assert source.report is None and "problems" in source.error

@@ -1,4 +1,6 @@
-"""The folder of a collector with pipes, links and devices among its reports: each costs its own report."""
+"""The folder of a collector with pipes, links and devices among its reports: each costs its own
+report.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.helpers.fleet_reports import complete_report, source
 from tests.helpers.hostile_files import plant
 
 
-@pytest.mark.parametrize("kind", ["pipe", "endless", "outside", "dangling", "folder", "garbage", "huge"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "endless", "outside", "dangling", "folder", "garbage", "huge"]
+)
 def test_a_collector_starts_whatever_is_no_report(tmp_path: Path, kind: str) -> None:
     (tmp_path / "outside").write_text(json.dumps(complete_report("n3")))
     (tmp_path / "in").mkdir()
@@ -42,7 +46,9 @@ def test_a_report_that_arrives_again_replaces_its_damaged_file(tmp_path: Path, d
     store = ReportStore(tmp_path, Expected(1, run_id="1"))
     store.add(source(complete_report("n1")).report)
     path = store.path("n1")
-    path.write_bytes({"cut": path.read_bytes()[:-100], "empty": b"", "garbage": b"\x00\xff"}[damage])
+    path.write_bytes(
+        {"cut": path.read_bytes()[:-100], "empty": b"", "garbage": b"\x00\xff"}[damage]
+    )
     store = ReportStore(tmp_path, Expected(1, run_id="1"))
     assert store.fleet().verdict == "INCOMPLETE"
     assert store.add(source(complete_report("n1")).report)[0] == 200

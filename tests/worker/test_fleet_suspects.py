@@ -1,4 +1,6 @@
-"""Suspects: one entry per part, with its identity, the worst first, and one act for every kind of finding."""
+"""Suspects: one entry per part, with its identity, the worst first, and one act for every kind of
+finding.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from gpuworker.accept import environment_problems, fault_injection, registry
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement import kinds
-from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, act_of
+from gpuworker.judgement.kinds import (
+    CONFIGURE,
+    REBOOT,
+    RESEAT,
+    RESET,
+    RETEST,
+    RMA,
+    START,
+    TICKET,
+    act_of,
+)
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.fleet_reports import REPO, check, merged, node_report, problem
@@ -21,18 +33,34 @@ BAD = 4
 
 def gpus_of(node: str) -> list[dict]:
     return [
-        {"device": f"cuda:{i}", "uuid": f"GPU-{node}-{i}", "serial": f"165{i}-{node}", "bus_id": f"0000:{i}b:00.0"}
+        {
+            "device": f"cuda:{i}",
+            "uuid": f"GPU-{node}-{i}",
+            "serial": f"165{i}-{node}",
+            "bus_id": f"0000:{i}b:00.0",
+        }
         for i in range(GPUS)
     ]
 
 
 def with_problems(node: str, name: str, *problems: tuple[str, str, str], **parts: object) -> dict:
-    """A node with one check that has these problems: (verdict, kind, reason), or with the parts before the reason."""
+    """A node with one check that has these problems: (verdict, kind, reason), or with the parts
+    before the reason.
+    """
     report = node_report(node, (100.0,) * GPUS)
     report["checks"][0]["facts"]["gpus"] = gpus_of(node)
-    worst = next((verdict for verdict in (FAIL, INCOMPLETE, WARN) if verdict in {each[0] for each in problems}), "PASS")
+    worst = next(
+        (
+            verdict
+            for verdict in (FAIL, INCOMPLETE, WARN)
+            if verdict in {each[0] for each in problems}
+        ),
+        "PASS",
+    )
     problems = [of_part(*each) for each in problems]
-    report["checks"].append(check(name, worst, "see problems" if problems else "", problems=problems, **parts))
+    report["checks"].append(
+        check(name, worst, "see problems" if problems else "", problems=problems, **parts)
+    )
     return report | {"verdict": worst, "reason": f"{name}: see problems" if problems else ""}
 
 
@@ -47,9 +75,15 @@ def parts(fleet: Fleet) -> list[tuple[str, str, str]]:
 
 
 def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
-    warned = with_problems("n1", "environment-too", (WARN, "power-capped", "cuda:0: power is capped at 350 W of 700 W"))
-    reset = with_problems("n2", "environment-too", (FAIL, "reset-needed", "cuda:0: bad pages are not yet retired"))
-    broken = with_problems("n3", "memory", (FAIL, "wrong-memory", "cuda:7: memory at byte 0x10 holds 1 (bit 17)"))
+    warned = with_problems(
+        "n1", "environment-too", (WARN, "power-capped", "cuda:0: power is capped at 350 W of 700 W")
+    )
+    reset = with_problems(
+        "n2", "environment-too", (FAIL, "reset-needed", "cuda:0: bad pages are not yet retired")
+    )
+    broken = with_problems(
+        "n3", "memory", (FAIL, "wrong-memory", "cuda:7: memory at byte 0x10 holds 1 (bit 17)")
+    )
     fleet = merged(warned, reset, broken, expected=Expected(names=("n1", "n2", "n3", "n4")))
     assert parts(fleet) == [
         ("n3", "cuda:7", RMA), ("n2", "cuda:0", RESET), ("n4", "", START), ("n1", "cuda:0", CONFIGURE),
@@ -59,7 +93,11 @@ def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "part", "act"),
-    [("xid-reboot", "0000:5b:00", REBOOT), ("xid-reset", "0000:5B:00", RESET), ("xid-nvlink", "GPU-n1-5", RESEAT)],
+    [
+        ("xid-reboot", "0000:5b:00", REBOOT),
+        ("xid-reset", "0000:5B:00", RESET),
+        ("xid-nvlink", "GPU-n1-5", RESEAT),
+    ],
 )
 def test_an_address_or_a_uuid_names_the_gpu(kind: str, part: str, act: str) -> None:
     report = with_problems("n1", "environment-too", (FAIL, kind, "an Xid", part))

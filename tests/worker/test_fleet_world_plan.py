@@ -18,7 +18,13 @@ from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import Requested
-from tests.helpers.fleet_reports import broken_report, complete_report, source, world_check, world_report
+from tests.helpers.fleet_reports import (
+    broken_report,
+    complete_report,
+    source,
+    world_check,
+    world_report,
+)
 from tests.helpers.kube import REPO
 from tests.helpers.processes import free_port, until
 
@@ -64,7 +70,9 @@ def test_pods_wait_for_the_last_report_and_then_all_run(tmp_path: Path) -> None:
     assert [part["node_rank"] for part in (first, second, last)] == [0, 1, 2]
     assert {part["address"] for part in (first, second, last)} == {"10.0.0.1"}
     fleet = store.fleet()
-    assert fleet.verdict == "INCOMPLETE" and [found.kind for found in fleet.findings] == ["no-world"]
+    assert fleet.verdict == "INCOMPLETE" and [found.kind for found in fleet.findings] == [
+        "no-world"
+    ]
     finish(store, *NAMES)
     assert store.fleet().verdict == "PASS" and not store.waiting()
     assert ask(store, *NAMES) == ["leave"] * 3
@@ -81,7 +89,13 @@ def test_a_finding_of_the_world_does_not_start_it_again(tmp_path: Path) -> None:
     store = store_of(tmp_path, *map(complete_report, NAMES))
     ask(store, *NAMES, *NAMES[:2])
     ranks = {name: [index] for index, name in enumerate(NAMES)}
-    slow = {"verdict": "FAIL", "kind": "slow", "reason": "slow", "parts": ["node n2"], "numbers": {}}
+    slow = {
+        "verdict": "FAIL",
+        "kind": "slow",
+        "reason": "slow",
+        "parts": ["node n2"],
+        "numbers": {},
+    }
     add(store, world_report(ranks, world_check("bad_nodes", slow, ranks=3), run_id="1"))
     assert store.fleet().verdict == "FAIL" and not store.waiting()
     assert ask(store, *NAMES) == ["leave"] * 3
@@ -93,11 +107,15 @@ def test_the_pod_of_a_repaired_node_starts_it_again(tmp_path: Path) -> None:
     finish(store, *NAMES)
     add(store, complete_report("n2", pod="n2-b"))
     assert store.waiting() and ask(store, "n1", "n3", "n2") == ["wait", "wait", "run"]
-    assert [found.kind for found in store.fleet().findings] == ["no-world"], "the earlier report does not count"
+    assert [found.kind for found in store.fleet().findings] == ["no-world"], (
+        "the earlier report does not count"
+    )
     assert not [path for path in store.files() if json.loads(path.read_text())["scope"] == "world"]
 
 
-def test_without_a_report_it_is_tried_again_and_then_given_up(tmp_path: Path, clock: list[float]) -> None:
+def test_without_a_report_it_is_tried_again_and_then_given_up(
+    tmp_path: Path, clock: list[float]
+) -> None:
     store = store_of(tmp_path, *map(complete_report, NAMES))
     for _ in range(world_plan.TRIES):
         assert ask(store, *NAMES, *NAMES[:2]) == ["wait", "wait", "run", "run", "run"]
@@ -134,7 +152,10 @@ def test_two_pods_run_the_checks_and_the_page_passes(tmp_path: Path) -> None:
             assert start(name, "submit", report, f"--to={address}/reports").wait(60) == 0
         assert answer(f"{address}/readyz")[0] == 503
         world = ["world", f"--to={address}", "--run-id=1", "--address=127.0.0.1", "--timeout=120"]
-        pods = [start(name, *world, f"--node={name}", "--", "--device=cpu", "--stragglers") for name in NAMES[:2]]
+        pods = [
+            start(name, *world, f"--node={name}", "--", "--device=cpu", "--stragglers")
+            for name in NAMES[:2]
+        ]
         started += pods
         assert [pod.wait(180) for pod in pods] == [0, 0]
         status, text = answer(f"{address}/readyz")
@@ -149,7 +170,16 @@ def test_two_pods_run_the_checks_and_the_page_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "question",
-    [b"", b"[]", b"5", b"{}", b'{"node": "n1", "address": "n2"}', b'{"node": "n1"}', b"[" * 100_000, b"\xff"],
+    [
+        b"",
+        b"[]",
+        b"5",
+        b"{}",
+        b'{"node": "n1", "address": "n2"}',
+        b'{"node": "n1"}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
 )
 def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> None:
     handler = object.__new__(CollectorHandler)

@@ -1,4 +1,6 @@
-"""Reports of cross-node checks on the fleet report: findings on the nodes and devices that the checks name."""
+"""Reports of cross-node checks on the fleet report: findings on the nodes and devices that the
+checks name.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SLOW = "rank 3 (node n7, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x
 
 def stragglers(*problems: tuple[str, str, str]) -> dict:
     """The check with these problems (verdict, reason, parts), and with the worst verdict of them."""
-    return world_check("stragglers", *(problem(verdict, "slow-rank", *rest) for verdict, *rest in problems))
+    return world_check(
+        "stragglers", *(problem(verdict, "slow-rank", *rest) for verdict, *rest in problems)
+    )
 
 
 def fleet_with(*problems: tuple[str, ...], nodes: tuple[str, ...] = ("n1", "n7")) -> Fleet:
@@ -52,7 +56,9 @@ def test_a_failing_rank_fails_its_node_and_names_the_device() -> None:
 def test_a_world_that_passed_changes_no_verdict() -> None:
     fleet = fleet_with()
     assert (fleet.verdict, fleet.findings, fleet.notes) == (PASS, [], [])
-    assert [(world.ranks, world.nodes, world.verdict) for world in fleet.worlds] == [(4, ["n1", "n7"], PASS)]
+    assert [(world.ranks, world.nodes, world.verdict) for world in fleet.worlds] == [
+        (4, ["n1", "n7"], PASS)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,9 @@ def test_a_world_that_passed_changes_no_verdict() -> None:
         (["node nowhere"], [("", "")]),
     ],
 )
-def test_a_finding_is_at_the_parts_that_it_names(parts: list[str], places: list[tuple[str, str]]) -> None:
+def test_a_finding_is_at_the_parts_that_it_names(
+    parts: list[str], places: list[tuple[str, str]]
+) -> None:
     fleet = fleet_with((FAIL, "rank 1 (node n1, cuda:1) is only a word", *parts))
     assert [(node, device) for _, node, device, _ in found(fleet)] == places
     assert fleet.verdict == FAIL
@@ -82,10 +90,14 @@ def test_the_newest_report_of_a_world_counts() -> None:
     assert (fleet.verdict, len(fleet.worlds)) == (PASS, 2)
 
 
-@pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])
+@pytest.mark.parametrize(
+    "world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}]
+)
 def test_a_world_report_without_its_nodes_is_damaged(world: object, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(changed(world_report(RANKS, world_check("correctness")), "world", world)))
+    path.write_text(
+        json.dumps(changed(world_report(RANKS, world_check("correctness")), "world", world))
+    )
     (source,) = read(str(path))
     assert source.report is None and "damaged report: world" in source.error
 
@@ -132,16 +144,25 @@ def test_a_world_that_proves_nothing_does_not_pass(path: str, value: object) -> 
 
 
 def test_numbers_that_were_removed_with_a_reason_are_not_measured() -> None:
-    world = changed(changed(GOOD, "checks/1/measurements", []), "checks/1/inapplicable", {"gradient_error": "never"})
+    world = changed(
+        changed(GOOD, "checks/1/measurements", []),
+        "checks/1/inapplicable",
+        {"gradient_error": "never"},
+    )
     nodes = [node_report(name) for name in RANKS]
     assert merged(world, *nodes, expected=Expected(2)).verdict in (INCOMPLETE, FAIL)
 
 
 def test_a_world_is_of_the_device_of_its_fleet() -> None:
-    world = world_report({"n1": [0, 1]}, world_check("correctness"), device="cpu", facts={"gpu_models": []})
+    world = world_report(
+        {"n1": [0, 1]}, world_check("correctness"), device="cpu", facts={"gpu_models": []}
+    )
     rehearsed = complete_report("n1", CPU)
     assert merged(world, rehearsed, expected=Expected(1, requested=CPU)).verdict == PASS
-    assert merged(world, complete_report("n1"), expected=Expected(1, requested=REQUESTED)).verdict == INCOMPLETE
+    assert (
+        merged(world, complete_report("n1"), expected=Expected(1, requested=REQUESTED)).verdict
+        == INCOMPLETE
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,6 +175,8 @@ def test_limits_of_a_world_are_those_of_the_collector(
 ) -> None:
     slow = world_check("collectives", all_reduce_busbw=4.0)
     slow["ceilings"] = {"all_reduce_busbw": [ceiling, "NVLink"]} if ceiling else {}
-    fleet = merged(world_report(ranks, slow), *map(node_report, ranks), expected=Expected(len(ranks)))
+    fleet = merged(
+        world_report(ranks, slow), *map(node_report, ranks), expected=Expected(len(ranks))
+    )
     assert fleet.verdict == verdict, fleet.findings
     assert {d.limit for d in fleet.distributions if d.name == "all_reduce_busbw"} == {limit}

@@ -1,4 +1,6 @@
-"""GPU inventory and telemetry: values from NVML and nvidia-smi are read correctly, missing values stay unknown."""
+"""GPU inventory and telemetry: values from NVML and nvidia-smi are read correctly, missing values
+stay unknown.
+"""
 
 import os
 import sys
@@ -40,20 +42,42 @@ def smi(tmp_path, monkeypatch):
 
 
 def test_nvml_gives_all_fields_of_a_gpu(driver):
-    library = driver({}, {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1})
+    library = driver(
+        {},
+        {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1},
+    )
     source, (first, second) = gpu_inventory.inventory()
     assert source == "NVML"
-    assert (first.uuid, first.bus_id) == ("GPU-00000000-0000-0000-0000-000000000000", "0000:0b:00.0")
+    assert (first.uuid, first.bus_id) == (
+        "GPU-00000000-0000-0000-0000-000000000000",
+        "0000:0b:00.0",
+    )
     assert (first.serial, second.serial) == ("1654321000000", "1654321000001")
-    assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == ("570.86.15", 345, 1980, 70.123)
-    assert (first.pcie_gen, first.pcie_gen_max, first.pcie_width, first.nvlinks_up, first.nvlinks_down) == (
+    assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == (
+        "570.86.15",
+        345,
+        1980,
+        70.123,
+    )
+    assert (
+        first.pcie_gen,
+        first.pcie_gen_max,
+        first.pcie_width,
+        first.nvlinks_up,
+        first.nvlinks_down,
+    ) == (
         1,
         5,
         16,
         18,
         0,
     )
-    assert (first.ecc, first.mig, first.persistence, first.remap_pending) == (True, False, True, False)
+    assert (first.ecc, first.mig, first.persistence, first.remap_pending) == (
+        True,
+        False,
+        True,
+        False,
+    )
     assert (second.rows_remapped, second.remap_pending, second.remap_failed) == (2, True, False)
     assert (second.nvlinks_up, second.nvlinks_down) == (17, 1)
     assert (second.ecc_corrected, second.ecc_uncorrected, second.ecc_uncorrected_ever) == (7, 0, 1)
@@ -97,8 +121,19 @@ def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
     assert source == "nvidia-smi"
     assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
     assert (first.serial, second.serial) == ("1654321000012", "")
-    assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.clock_reasons) == (0, 2, False, 4)
-    assert (first.pcie_width, first.pcie_width_max, first.power_w, first.mig, first.persistence) == (
+    assert (
+        first.ecc_corrected,
+        first.ecc_uncorrected,
+        first.pages_pending,
+        first.clock_reasons,
+    ) == (0, 2, False, 4)
+    assert (
+        first.pcie_width,
+        first.pcie_width_max,
+        first.power_w,
+        first.mig,
+        first.persistence,
+    ) == (
         8,
         16,
         71.5,
@@ -126,7 +161,9 @@ def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
 
 def test_without_uuids_the_order_counts_only_if_nothing_is_missing():
     gpus = [Gpu("GPU 0 of the driver"), Gpu("GPU 1 of the driver")]
-    assert [gpu.device for gpu in gpu_inventory.with_torch_names(gpus, {"cuda:0": "", "cuda:1": ""})] == [
+    assert [
+        gpu.device for gpu in gpu_inventory.with_torch_names(gpus, {"cuda:0": "", "cuda:1": ""})
+    ] == [
         "cuda:0",
         "cuda:1",
     ]
@@ -153,7 +190,9 @@ def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
 
 
 def unwatched(sampler: Sampler, devices: list[str]) -> list[str]:
-    found = gpu_telemetry.unwatched(gpu_telemetry.summary(sampler.readings), devices, sampler.problem)
+    found = gpu_telemetry.unwatched(
+        gpu_telemetry.summary(sampler.readings), devices, sampler.problem
+    )
     return [f"{device}: {words}" for device, words in found]
 
 

@@ -1,4 +1,6 @@
-"""The GPU pack (make gpu): limits, resumption, what a fault leaves behind, and a slice of its dry run on the CPU."""
+"""The GPU pack (make gpu): limits, resumption, what a fault leaves behind, and a slice of its dry
+run on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Result, read
 from hack.paths import REPO
 from tests.helpers.processes import alive, until
 
-# A pack of the steps that a test writes, in a process of its own: the runner adopts what a step leaves.
+# A pack of the steps that a test writes, in a process of its own: the runner adopts what a step
+# leaves.
 DRIVER = """
 import sys, time
 sys.path[:0] = {paths!r}
@@ -45,7 +48,9 @@ print("the pack ended", flush=True)
 def pack(tmp_path):
     def run(*written: str, seconds: float = 300) -> dict[str, Result]:
         paths = [str(REPO), str(REPO / "worker/src")]
-        text = DRIVER.format(paths=paths, steps=", ".join(written), out=str(tmp_path), seconds=seconds)
+        text = DRIVER.format(
+            paths=paths, steps=", ".join(written), out=str(tmp_path), seconds=seconds
+        )
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=120)
         assert b"the pack ended" in done.stdout, done.stderr.decode(errors="replace")
         return {folder.name: found for folder in tmp_path.iterdir() if (found := read(folder))}
@@ -53,13 +58,18 @@ def pack(tmp_path):
     return run
 
 
-def a_step(name: str, program: str, seconds: float = 60, judge: str = "judge", alone: bool = True) -> str:
+def a_step(
+    name: str, program: str, seconds: float = 60, judge: str = "judge", alone: bool = True
+) -> str:
     return f"Step({name!r}, ('-c', {program!r}), {judge}, {seconds}, alone={alone})"
 
 
 def test_a_step_has_its_exit_code_and_its_log_and_is_not_repeated(pack, tmp_path):
     count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
-    good, bad = a_step("good", f"{count}; print('done')"), a_step("bad", f"{count}; raise SystemExit(3)")
+    good, bad = (
+        a_step("good", f"{count}; print('done')"),
+        a_step("bad", f"{count}; raise SystemExit(3)"),
+    )
     found = pack(good, bad)
     assert (found["good"].result, found["good"].exit_code, found["good"].why) == (OK, 0, "done")
     assert (found["bad"].result, found["bad"].exit_code) == (NOT_OK, 3)
@@ -77,8 +87,14 @@ def test_a_step_that_hangs_ends_at_its_limit_with_all_that_it_started(pack, tmp_
         "left = subprocess.Popen(['sleep', '3600'], start_new_session=True);"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(left.pid)); time.sleep(3600)"
     )
-    found = pack(a_step("hang", hang, seconds=-10.0), a_step("next", "print('runs')"))  # a limit of 6 s
-    assert (found["hang"].result, found["hang"].timed_out, found["hang"].exit_code) == (NOT_OK, True, -9)
+    found = pack(
+        a_step("hang", hang, seconds=-10.0), a_step("next", "print('runs')")
+    )  # a limit of 6 s
+    assert (found["hang"].result, found["hang"].timed_out, found["hang"].exit_code) == (
+        NOT_OK,
+        True,
+        -9,
+    )
     assert found["next"].result == OK
     assert not alive(int((tmp_path / "pid").read_text()))
 
@@ -116,7 +132,9 @@ def test_each_part_fits_seven_minutes_of_one_gpu():
     for part in (steps.first_part("cuda", 1), steps.second_part("cuda", 1)):
         assert sum(step.seconds for step in part) <= 420
     found = steps.steps("cuda", 1)
-    assert max(step.limit_s for step in found) < 700, "a command of the machine may end after ten minutes"
+    assert max(step.limit_s for step in found) < 700, (
+        "a command of the machine may end after ten minutes"
+    )
     assert len({step.name for step in found}) == len(found)
 
 
@@ -125,7 +143,9 @@ def test_every_fault_of_a_node_has_a_step():
 
     faults = {f"fault-{fault.id}" for fault in fault_injection.known_faults(registry.node_checks())}
     assert faults <= {step.name for step in steps.steps("cuda", 8)}
-    assert {step.name for step in steps.steps("cuda", 1)} < {step.name for step in steps.steps("cuda", 8)}
+    assert {step.name for step in steps.steps("cuda", 1)} < {
+        step.name for step in steps.steps("cuda", 8)
+    }
 
 
 def left(folder: Path, log: str = "", report: dict | None = None) -> Path:

@@ -1,4 +1,6 @@
-"""The fabric of GPUs and the programs that share them, by the stand-in for NVML and lines of the kernel's log."""
+"""The fabric of GPUs and the programs that share them, by the stand-in for NVML and lines of the
+kernel's log.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,10 @@ def test_programs_that_share_a_gpu_are_named(found, gpu, words, verb):
 
 
 def test_this_program_is_not_another_one(found):
-    assert found({"processes": ((os.getpid(), "python3"), (os.getppid(), "python3"))}, {}).verdict == "PASS"
+    assert (
+        found({"processes": ((os.getpid(), "python3"), (os.getppid(), "python3"))}, {}).verdict
+        == "PASS"
+    )
 
 
 def test_errors_of_nvlink_5_are_read_from_its_fields(monkeypatch):

@@ -31,7 +31,10 @@ def test_no_task_runs_before_the_last_rank_has_joined(group):
 
 def test_every_rank_gets_the_addresses_of_its_task(group):
     group.write_plan(THREE)
-    ranks = [group.start_rank(host, 'echo "$SKYPILOT_NODE_IPS"') for host in ("buffer-0", "trainer-0", "trainer-1")]
+    ranks = [
+        group.start_rank(host, 'echo "$SKYPILOT_NODE_IPS"')
+        for host in ("buffer-0", "trainer-0", "trainer-1")
+    ]
     assert [rank.wait() for rank in ranks] == [0, 0, 0]
     trainers = f"{ranks[1].address}\n{ranks[2].address}\n"
     assert [trainers in rank.output() for rank in ranks] == [False, True, True]
@@ -73,7 +76,10 @@ def test_an_unfit_node_ends_the_wait_of_all_at_once(group, unfit):
 @pytest.mark.parametrize("lost", ["buffer-0", "trainer-1"])
 def test_a_replaced_rank_rejoins_a_running_group(group, lost):
     group.write_plan(THREE)
-    ranks = {host: group.start_rank(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0", "trainer-1")}
+    ranks = {
+        host: group.start_rank(host, "echo ran; sleep 600")
+        for host in ("buffer-0", "trainer-0", "trainer-1")
+    }
     for rank in ranks.values():
         rank.until_output("\nran")
     ranks[lost].lose()
@@ -93,14 +99,19 @@ def test_a_replaced_rank_rejoins_after_the_leader_has_ended(group):
 def test_a_rank_of_another_attempt_does_not_count(group):
     group.write_plan({"buffer": {}, "trainer": {}}, timeout=3)
     group.new_rank("trainer-0", attempt="0").publish_name().start_agent().start_task("echo ran")
-    new = group.new_rank("buffer-0", attempt="1").publish_name().start_agent().start_task("echo ran")
+    new = (
+        group.new_rank("buffer-0", attempt="1").publish_name().start_agent().start_task("echo ran")
+    )
     assert new.wait() == 66
     assert format_missing([], ["trainer-0"]) in new.output()
 
 
 def test_a_restarted_agent_keeps_the_state_of_the_group(group):
     group.write_plan({"buffer": {}, "trainer": {}})
-    ranks = [group.start_rank("buffer-0", "echo ran; sleep 600"), group.start_rank("trainer-0", "echo ran; sleep 600")]
+    ranks = [
+        group.start_rank("buffer-0", "echo ran; sleep 600"),
+        group.start_rank("trainer-0", "echo ran; sleep 600"),
+    ]
     for rank in ranks:
         rank.until_output("\nran")
         rank.sidecar.kill()

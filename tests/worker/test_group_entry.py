@@ -24,7 +24,13 @@ SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 def run(request, group):
     """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
 
-    def once(script: str, content: dict[str, bytes] | None = None, git: str = "", node_test: int = 0, **settings):
+    def once(
+        script: str,
+        content: dict[str, bytes] | None = None,
+        git: str = "",
+        node_test: int = 0,
+        **settings,
+    ):
         rank = group.new_rank("a-0")
         (rank.root / "programs").mkdir()
         (rank.root / "programs/accept-node").write_text(NODE_TEST.replace("CODE", str(node_test)))
@@ -68,19 +74,26 @@ def test_the_code_and_the_cause_of_a_task(run, script, settings, code, shown):
 
 @pytest.mark.parametrize("reason", ["71", "75", "143"])
 def test_a_launcher_that_ended_for_another_pod_has_its_pod_replaced(run, reason):
-    """Another pod of the task was lost or stopped. Without the launcher, the codes are those of the program."""
+    """Another pod of the task was lost or stopped. Without the launcher, the codes are those of the
+    program.
+    """
     assert run(f"exit {reason}", GPU_CHARTS_LAUNCHER="--grace-period=20")[0] == 143
     assert run(f"exit {reason}")[0] == (1 if reason == "143" else int(reason))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_full_disk_of_the_node_is_named(tmp_path, shell):
-    """The answer of the agent has no place. With 143 the pod would be replaced without end, and without a reason."""
+    """The answer of the agent has no place. With 143 the pod would be replaced without end, and
+    without a reason.
+    """
     rank = Group(tmp_path).new_rank("a-0")
     (rank.root / "state/reply").mkdir()
     for pipe in ("start", "events"):
         os.mkfifo(rank.root / "state" / pipe)
-    start, events = (os.open(rank.root / "state" / pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in ("start", "events"))
+    start, events = (
+        os.open(rank.root / "state" / pipe, os.O_RDWR | os.O_NONBLOCK)
+        for pipe in ("start", "events")
+    )
     os.write(start, b"run\n")
     code = rank.start_task("echo ran", shell=shell).wait()
     os.close(start)
@@ -100,7 +113,10 @@ def test_listed_codes_restart_the_task_and_do_not_count(run):
 
 def test_other_codes_restart_the_task_up_to_the_limit(run):
     code, output, _ = run(
-        "echo try; exit 5", setup="echo once", GPU_CHARTS_MAX_RESTARTS=2, GPU_CHARTS_RECOVER_CODES="29"
+        "echo try; exit 5",
+        setup="echo once",
+        GPU_CHARTS_MAX_RESTARTS=2,
+        GPU_CHARTS_RECOVER_CODES="29",
     )
     assert code == 5
     assert output.count("\ntry\n") == 3
@@ -109,7 +125,9 @@ def test_other_codes_restart_the_task_up_to_the_limit(run):
 
 
 def test_a_file_that_cannot_be_written_is_named(run):
-    code, output, _ = run("echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""})
+    code, output, _ = run(
+        "echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""}
+    )
     assert code == 1
     assert "file=/proc/nothing/file could not be written" in output
     assert "\nran" not in output
@@ -142,19 +160,27 @@ def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
     git("add", "config", cwd=origin)
     git("commit", "-q", "-m", "one", cwd=origin)
     content = {"code.0": b"of the workdir", "set.0": b"mounted"}
-    files = ("" if clones else "644 code.0\n~/sky_workdir/config\n") + "644 set.0\n~/sky_workdir/config\n"
-    code, output, _ = run("cat config", files=files, content=content, git=f"file://{origin}\n\n" if clones else "")
+    files = (
+        "" if clones else "644 code.0\n~/sky_workdir/config\n"
+    ) + "644 set.0\n~/sky_workdir/config\n"
+    code, output, _ = run(
+        "cat config", files=files, content=content, git=f"file://{origin}\n\n" if clones else ""
+    )
     assert code == 0 and output.splitlines()[-1] == "mounted"
 
 
 def git(*arguments: str, cwd) -> str:
     me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    return subprocess.run(["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True
+    ).stdout
 
 
 @contextlib.contextmanager
 def git_server(folder: Path) -> Iterator[http.server.ThreadingHTTPServer]:
-    """Repositories as files, for whoever logs in with any password. `logins` are those that clients sent."""
+    """Repositories as files, for whoever logs in with any password. `logins` are those that clients
+    sent.
+    """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
@@ -178,7 +204,11 @@ def git_server(folder: Path) -> Iterator[http.server.ThreadingHTTPServer]:
 
     handler = functools.partial(Handler, directory=folder)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.logins, server.elsewhere, server.url = [], "", f"http://127.0.0.1:{server.server_port}"
+        server.logins, server.elsewhere, server.url = (
+            [],
+            "",
+            f"http://127.0.0.1:{server.server_port}",
+        )
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -190,7 +220,9 @@ def git_server(folder: Path) -> Iterator[http.server.ThreadingHTTPServer]:
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch) -> Path:
-    """A folder to serve, with the repository r.git. Git would store every password that it is given."""
+    """A folder to serve, with the repository r.git. Git would store every password that it is
+    given.
+    """
     folder = tmp_path / "served"
     git("init", "-q", "-b", "main", str(folder / "r"), cwd=tmp_path)
     (folder / "r/file").write_text("content of main")
@@ -199,7 +231,11 @@ def repository(tmp_path, monkeypatch) -> Path:
     git("clone", "-q", "--bare", "r", "r.git", cwd=folder)
     git("update-server-info", cwd=folder / "r.git")
     (tmp_path / "config").write_text(f"[credential]\nhelper = store --file={tmp_path}/stored\n")
-    for name, value in (("GIT_CONFIG_GLOBAL", tmp_path / "config"), ("GIT_TERMINAL_PROMPT", 0), ("GIT_TOKEN", "t0ken")):
+    for name, value in (
+        ("GIT_CONFIG_GLOBAL", tmp_path / "config"),
+        ("GIT_TERMINAL_PROMPT", 0),
+        ("GIT_TOKEN", "t0ken"),
+    ):
         monkeypatch.setenv(name, str(value))
     return folder
 

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 def test_a_task_waits_until_another_has_started(group):
     group.write_plan({"buffer": {}, "trainer": {"dependsOn": {"buffer": "started"}}})
     trainer = group.start_rank("trainer-0", "echo ran")
-    buffer = group.start_rank("buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done")
+    buffer = group.start_rank(
+        "buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done"
+    )
     buffer.until_output("starts attempt")
     time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
@@ -31,7 +33,10 @@ def pair(group, first: str, second: str, run: str = "echo ran; sleep 600", **set
     """Ranks of one task with these setups."""
     group.write_plan({"a": PAIR}, workload="jobs")
     more = {"NNODES": 2, "GPU_CHARTS_IN_PLACE": "", **settings}
-    return [group.start_rank(f"a-{n}", run, setup=setup, **more) for n, setup in enumerate((first, second))]
+    return [
+        group.start_rank(f"a-{n}", run, setup=setup, **more)
+        for n, setup in enumerate((first, second))
+    ]
 
 
 SETUP = "until [ -e open ]; do sleep 0.1; done"
@@ -77,7 +82,10 @@ def test_a_rank_that_waits_for_setup_survives_its_agent_and_is_stopped_by_sigter
 def test_a_task_waits_until_all_ranks_of_another_are_done(group):
     group.write_plan({"data": {"numNodes": 2}, "trainer": {"dependsOn": {"data": "done"}}})
     trainer = group.start_rank("trainer-0", "echo ran")
-    quick, slow = group.start_rank("data-0"), group.start_rank("data-1", "until [ -e open ]; do sleep 0.1; done")
+    quick, slow = (
+        group.start_rank("data-0"),
+        group.start_rank("data-1", "until [ -e open ]; do sleep 0.1; done"),
+    )
     assert quick.wait() == 0
     time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
@@ -170,7 +178,9 @@ def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_e
     assert other.wait() == 1
     assert "stopped: failed a-0 5" in other.output()
     if not pod_ends:
-        until(lambda: " end=" in failed.output("agent"), "the group has ended for the first rank, too")
+        until(
+            lambda: " end=" in failed.output("agent"), "the group has ended for the first rank, too"
+        )
         assert 'end="failed a-0 5"' in failed.output("agent"), "it failed by itself, and first"
     else:
         assert failed.sidecar.wait(10) == 0
@@ -186,14 +196,24 @@ def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, a
         "GPU_CHARTS_RECOVER_CODES": "29",
         "GPU_CHARTS_MAX_RESTARTS": 2,
     }
-    rank = group.new_rank("a-0", attempt).publish_name().start_agent().start_task(f"exit {code}", **settings)
+    rank = (
+        group.new_rank("a-0", attempt)
+        .publish_name()
+        .start_agent()
+        .start_task(f"exit {code}", **settings)
+    )
     assert rank.wait() == ends
 
 
 @pytest.mark.parametrize("step", ["setup", "run"])
 def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group, step):
     group.write_plan({"a": {}})
-    rank = group.new_rank("a-0").publish_name().start_agent().start_task(**{"run": "echo no", step: CATCHES})
+    rank = (
+        group.new_rank("a-0")
+        .publish_name()
+        .start_agent()
+        .start_task(**{"run": "echo no", step: CATCHES})
+    )
     rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143
@@ -230,7 +250,9 @@ def test_sigterm_before_the_program_ends_the_rank_without_starting_it(group):
     (rank.root / "files").mkdir()
     os.mkfifo(rank.root / "files/key")
     rank.start_task(setup="echo ran", files=files)
-    with (rank.root / "files/key").open("w"):  # the copy of the file has begun, and waits for its end
+    with (rank.root / "files/key").open(
+        "w"
+    ):  # the copy of the file has begun, and waits for its end
         rank.main.send_signal(signal.SIGTERM)
         time.sleep(0.2)
     assert rank.wait() == 143
@@ -239,7 +261,9 @@ def test_sigterm_before_the_program_ends_the_rank_without_starting_it(group):
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(group):
     group.write_plan({"a": {}})
-    rank = group.start_rank("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2)
+    rank = group.start_rank(
+        "a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2
+    )
     rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143

@@ -1,4 +1,6 @@
-"""What a task prints, and its exit code: neither its agent, a full disk nor the program itself changes them."""
+"""What a task prints, and its exit code: neither its agent, a full disk nor the program itself
+changes them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_the_cause_has_a_line_of_its_own(group):
     """Whatever the program printed last. No signal has a number above 64."""
     rank = group.start_rank("a-0", "printf 'no end'; exit 255")
     assert rank.wait() == 255
-    assert re.search(r"^\[FATAL\] node=a-0 step=run exit_code=255 errors=", rank.output(), re.MULTILINE)
+    assert re.search(
+        r"^\[FATAL\] node=a-0 step=run exit_code=255 errors=", rank.output(), re.MULTILINE
+    )
 
 
 @pytest.mark.slow
@@ -51,14 +55,18 @@ def test_a_full_disk_of_the_node_does_not_stop_the_program(group):
     state.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k,mode=777", "tmpfs", state], check=True)
     try:
-        rank.start_agent().start_task(f"head -c 200000 /dev/zero >{state}/full; echo printed; exit 6")
+        rank.start_agent().start_task(
+            f"head -c 200000 /dev/zero >{state}/full; echo printed; exit 6"
+        )
         assert rank.main.wait(PATIENCE_S) == 6
     finally:
         subprocess.run(["umount", "--lazy", state], check=True)
     assert "\nprinted" in rank.output()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace, as in a container")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root for a process namespace, as in a container"
+)
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_way_that_the_page_names_keeps_the_output_on_a_volume(group, tmp_path, stopped):
     page = (REPO / "docs/job-group.md").read_text()

@@ -1,4 +1,6 @@
-"""Port of a group's agent under bytes that no agent sends: bounded memory, no traceback, no change of the group."""
+"""Port of a group's agent under bytes that no agent sends: bounded memory, no traceback, no change
+of the group.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     rank.start_task("until [ -e go ]; do sleep 0.1; done; echo ran")
     until(lambda: dial(rank), "the leader listens").close()
     others = [
-        group.start_rank(host, "until [ -e ../../../go ]; do sleep 0.1; done") for host in ("trainer-0", "trainer-1")
+        group.start_rank(host, "until [ -e ../../../go ]; do sleep 0.1; done")
+        for host in ("trainer-0", "trainer-1")
     ]
     stop, most, descriptors = threading.Event(), [0], Path(f"/proc/{rank.sidecar.pid}/fd")
 
@@ -86,7 +89,9 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
             while not stop.is_set():
                 with contextlib.suppress(OSError):
                     for _ in range(200):
-                        held.enter_context(socket.create_connection((rank.address, GROUP_AGENT_PORT), timeout=5))
+                        held.enter_context(
+                            socket.create_connection((rank.address, GROUP_AGENT_PORT), timeout=5)
+                        )
                     most[0] = max(most[0], len(list(descriptors.iterdir())))
                 held.pop_all().close()
 
@@ -179,7 +184,9 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
         nonce = b"0" * 32 + b"\n"
         for rank, fields in itertools.product(ranks, FORGED.splitlines()):
             for parts in ([], [nonce], [nonce, b"0" * 64 + b" "]):
-                assert b"{" not in send(rank, *parts, request(fields)), "the agent answers a stranger"
+                assert b"{" not in send(rank, *parts, request(fields)), (
+                    "the agent answers a stranger"
+                )
 
     until(lambda: dial(ranks[0]), "the leader listens").close()
     forge()

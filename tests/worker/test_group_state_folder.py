@@ -1,4 +1,6 @@
-"""The folder that agent and task share, after the task has put something else there: no hang, no link out of it."""
+"""The folder that agent and task share, after the task has put something else there: no hang, no
+link out of it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -
     assert line == "result 7" and count < 100
 
 
-def test_the_pipes_of_a_task_that_makes_new_ones_without_end_need_few_descriptors(folder: Path) -> None:
+def test_the_pipes_of_a_task_that_makes_new_ones_without_end_need_few_descriptors(
+    folder: Path,
+) -> None:
     pipes, before = EntryPipes(folder), len(os.listdir("/proc/self/fd"))
     for _ in range(100):
         (folder / "ack").unlink()
@@ -71,11 +75,15 @@ def damage(rank, kind: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True], ids=["", "the agent restarts"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_replaces_all_files_ends_with_its_code_and_the_others_learn_of_it(pair, kind, restarts):
+def test_a_task_that_replaces_all_files_ends_with_its_code_and_the_others_learn_of_it(
+    pair, kind, restarts
+):
     group, other = pair
     rank = group.new_rank("a-0").publish_name().start_agent()
     (rank.root / "outside").write_text("result 0\n")
-    rank.start_task(f"{damage(rank, kind)}; touch damaged; until [ -e go ]; do sleep 0.1; done; exit 5")
+    rank.start_task(
+        f"{damage(rank, kind)}; touch damaged; until [ -e go ]; do sleep 0.1; done; exit 5"
+    )
     until((rank.workdir / "damaged").exists, "the files are replaced")
     if restarts:
         rank.kill_agent()
@@ -84,7 +92,9 @@ def test_a_task_that_replaces_all_files_ends_with_its_code_and_the_others_learn_
     rank.touch("go")
     assert rank.main.wait(60) == 5 and "exit_code=5" in rank.output()
     assert other.wait() == 1 and "stopped: failed a-0 5" in other.output()
-    assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output("agent")
+    assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output(
+        "agent"
+    )
     assert (rank.root / "outside").read_text() == "result 0\n"
 
 
@@ -96,7 +106,9 @@ def test_a_task_that_removes_all_files_at_its_end(pair, shell, restart):
     rank = group.new_rank("a-0").publish_name().start_agent()
     again = "[ -e seen ] || { touch seen; rm -rf ../../state/*; exit 29; }; " if restart else ""
     rank.start_task(
-        f"{again}echo printed; sleep 1; rm -rf ../../state/*; exit 5", shell=shell, GPU_CHARTS_RECOVER_CODES="29"
+        f"{again}echo printed; sleep 1; rm -rf ../../state/*; exit 5",
+        shell=shell,
+        GPU_CHARTS_RECOVER_CODES="29",
     )
     assert rank.main.wait(60) == 5
     assert "\nprinted" in rank.output()
@@ -118,5 +130,7 @@ def test_a_task_whose_files_were_replaced_ends_with_the_group(group, kind):
     time.sleep(1.5)  # the agent looks each second
     other.touch("go")
     assert other.wait() == 6
-    assert rank.main.wait(60) == (143 if kind == "folder" else 1), "the reason has no place in a folder"
+    assert rank.main.wait(60) == (143 if kind == "folder" else 1), (
+        "the reason has no place in a folder"
+    )
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent")

@@ -43,16 +43,29 @@ class Task:
     def start(self, number: int, run: str = "", **settings: object) -> Rank:
         rank = self.group.new_rank(f"t-{number}").publish_name().start_agent()
         mount("job-group", rank.root / "programs")
-        contract = {"NNODES": 2, "NODE_RANK": number, "NPROC_PER_NODE": 1, "MASTER_ADDR": "localhost"}
+        contract = {
+            "NNODES": 2,
+            "NODE_RANK": number,
+            "NPROC_PER_NODE": 1,
+            "MASTER_ADDR": "localhost",
+        }
         contract |= {
             "MASTER_PORT": self.port,
             "RUN_ID": f"run-{self.port}",
             "NODE_NAME": f"n{number}",
             "GLOO_SOCKET_IFNAME": "lo",
         }
-        contract |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": 1}
-        contract |= {"GPU_CHARTS_LAUNCHER": "--join-timeout=60 --grace-period=15", "GPU_CHARTS_IN_PLACE": ""}
-        return rank.start_task(run or f"exec torchrun {FLAGS} {self.program}", **contract | settings)
+        contract |= {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": 1,
+        }
+        contract |= {
+            "GPU_CHARTS_LAUNCHER": "--join-timeout=60 --grace-period=15",
+            "GPU_CHARTS_IN_PLACE": "",
+        }
+        return rank.start_task(
+            run or f"exec torchrun {FLAGS} {self.program}", **contract | settings
+        )
 
 
 @pytest.fixture
@@ -65,7 +78,10 @@ def task(tmp_path):
 
 @pytest.mark.slow
 def test_the_ranks_of_a_task_form_one_world_twice_in_a_row(task):
-    ranks = [task.start(number, f"torchrun {FLAGS} {task.program}; torchrun {task.program}") for number in (0, 1)]
+    ranks = [
+        task.start(number, f"torchrun {FLAGS} {task.program}; torchrun {task.program}")
+        for number in (0, 1)
+    ]
     assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
     for rank in ranks:
         assert rank.output().count("[STEP] world=2") == 2
@@ -107,4 +123,6 @@ def test_every_way_to_torchrun_is_the_launcher(task, way):
     ranks = [task.start(number, f"{way} {task.program}{end}") for number in (0, 1)]
     assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
     world = 1 if "standalone" in way else 2
-    assert all(f"[STEP] world={world}" in rank.output() and "[DONE]" in rank.output() for rank in ranks)
+    assert all(
+        f"[STEP] world={world}" in rank.output() and "[DONE]" in rank.output() for rank in ranks
+    )

@@ -1,4 +1,6 @@
-"""Import rules of the worker: products do not import each other, runtime imports nothing above it, no circles."""
+"""Import rules of the worker: products do not import each other, runtime imports nothing above it,
+no circles.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,16 @@ WITH_TORCH = ("process_group.py",)
 def modules() -> dict[str, Path]:
     """Module name -> file."""
     files = (SOURCE / "gpuworker").rglob("*.py")
-    return {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    return {
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in files
+    }
 
 
 def imported(name: str, path: Path, known: set[str], tree: ast.AST | None = None) -> set[str]:
-    """Modules that a file imports anywhere, also inside functions; names from packages count as modules if they are."""
+    """Modules that a file imports anywhere, also inside functions; names from packages count as
+    modules if they are.
+    """
     found = set()
     for node in ast.walk(tree or ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -47,8 +54,17 @@ def package(module: str) -> str:
 
 def arrows(source: str) -> set[str]:
     """Modules of other packages of gpuworker that the package `source` imports."""
-    targets = {target for name, all_targets in graph().items() if package(name) == source for target in all_targets}
-    return {target for target in targets if target.startswith("gpuworker.") and package(target) != source}
+    targets = {
+        target
+        for name, all_targets in graph().items()
+        if package(name) == source
+        for target in all_targets
+    }
+    return {
+        target
+        for target in targets
+        if target.startswith("gpuworker.") and package(target) != source
+    }
 
 
 def test_the_search_finds_imports() -> None:
@@ -68,14 +84,18 @@ def test_products_import_runtime_only(product: str) -> None:
 
 def test_judgement_is_pure_and_fleet_stands_on_it() -> None:
     assert {package(target) for target in arrows("judgement")} <= {"runtime"}
-    others = {target for target in arrows("fleet") if package(target) not in ("runtime", "judgement")}
+    others = {
+        target for target in arrows("fleet") if package(target) not in ("runtime", "judgement")
+    }
     names = ("judge", "registry", "check_spec", "limits")
     assert others == {f"gpuworker.accept.{name}" for name in names}
 
 
 def test_there_is_no_circle_of_modules() -> None:
     known = graph()
-    inside = {name: {target for target in targets if target in known} for name, targets in known.items()}
+    inside = {
+        name: {target for target in targets if target in known} for name, targets in known.items()
+    }
     tuple(graphlib.TopologicalSorter(inside).static_order())  # raises CycleError with the circle
 
 
@@ -87,6 +107,8 @@ def test_programs_without_torch_import_the_standard_library_only(product: str) -
         if package(name) != product or path.name in WITH_TORCH:
             continue
         tree = ast.parse(path.read_text())
-        top = ast.Module([node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))], [])
+        top = ast.Module(
+            [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))], []
+        )
         roots = {target.partition(".")[0] for target in imported(name, path, set(files), top)}
         assert roots <= {*sys.stdlib_module_names, "gpuworker"}, name

@@ -10,12 +10,16 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo, NodeState, Orders, RankReport, Status
 from gpuworker.runtime.json_lines import Codec, encode
 
-REPORT = RankReport(3, words="is at a.py:1 in f", groups={"0": 7}, flying=Failure("program-failed", "x", rank=3))
+REPORT = RankReport(
+    3, words="is at a.py:1 in f", groups={"0": 7}, flying=Failure("program-failed", "x", rank=3)
+)
 PROBLEM = Failure("usage", "why")
 CODEC = Codec((Status, Orders))
 MESSAGES = [
     Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
-    Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),
+    Status(
+        "run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]
+    ),
     Orders(go=True, restarts=1),
     Orders(verdict=Failure("program-failed", "exit code 1", rank=7)),
 ]
@@ -61,4 +65,6 @@ def test_everything_else_is_no_message(line):
 def test_fields_of_another_version_are_dropped_and_missing_ones_have_defaults():
     data = json.loads(encode(Status("run", NodeInfo(node=1))))
     data["info"] = {"node": 1, "launcher": "other", "colour": "blue"}
-    assert CODEC.decode(json.dumps(data).encode()) == Status("run", NodeInfo(node=1, launcher="other"))
+    assert CODEC.decode(json.dumps(data).encode()) == Status(
+        "run", NodeInfo(node=1, launcher="other")
+    )

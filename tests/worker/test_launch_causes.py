@@ -1,4 +1,6 @@
-"""Which cause an exception, a wait status or a watchdog's words have, and which rank the judge names."""
+"""Which cause an exception, a wait status or a watchdog's words have, and which rank the judge
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ NOW = 1000.0
 ADDRESSES = ["10.0.0.1", "run-0.run.ml", "29500"]
 
 
-def error(kind: str, text: str = "", number: int | None = None, file: str = "", how: str = "") -> dict:
+def error(
+    kind: str, text: str = "", number: int | None = None, file: str = "", how: str = ""
+) -> dict:
     lines = [line for line in text.splitlines() if line.strip()]
     bases = ["builtins.OSError"] if number is not None or kind.endswith("OSError") else []
     return {
@@ -50,13 +54,23 @@ BACKEND = "torch.distributed.DistBackendError"
         error(RUNTIME, "SHIPPING-API: Broken pipe while posting metrics"),
         error(RUNTIME, "CUDA kernel cache: download failed: Connection refused"),
         error(RUNTIME, "File /opt/venv/torch_utils/io.py: Read error: not a PNG"),
-        error("torch.distributed.checkpoint.api.CheckpointException", "Missing key in checkpoint: b"),
-        error("torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "train.py FAILED"),
+        error(
+            "torch.distributed.checkpoint.api.CheckpointException", "Missing key in checkpoint: b"
+        ),
+        error(
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "train.py FAILED"
+        ),
         error("torch.multiprocessing.spawn.ProcessRaisedException", "Connection refused by mlflow"),
         error("torch.distributed.pipelining._utils.PipeliningMetadataError", "shapes"),
         error(NETWORK, "The server socket has failed to listen on [::]:8123: EADDRINUSE"),
-        error(NETWORK, "The client socket has failed to connect to (metrics, 8000). Connection refused"),
-        error(BACKEND, "NCCL error, invalid usage\nncclInvalidUsage\nDuplicate GPU detected : rank 1 and rank 0"),
+        error(
+            NETWORK,
+            "The client socket has failed to connect to (metrics, 8000). Connection refused",
+        ),
+        error(
+            BACKEND,
+            "NCCL error, invalid usage\nncclInvalidUsage\nDuplicate GPU detected : rank 1 and rank 0",
+        ),
         error("builtins.OSError", "[Errno 28] inotify watch limit reached", errno.ENOSPC),
         error("builtins.ValueError", "uncorrectable ECC error, the user wrote"),
     ],
@@ -71,17 +85,43 @@ def test_an_error_of_the_program_is_the_programs(found):
         (error("torch.OutOfMemoryError", "anything"), "gpu-out-of-memory"),
         (error(RUNTIME, "HIP out of memory. Tried"), "gpu-out-of-memory"),
         (error(BACKEND, "NCCL error: Cuda failure 2 'out of memory'"), "gpu-out-of-memory"),
-        (error("torch.AcceleratorError", "CUDA error: uncorrectable ECC error encountered"), "gpu-failed"),
+        (
+            error("torch.AcceleratorError", "CUDA error: uncorrectable ECC error encountered"),
+            "gpu-failed",
+        ),
         (error(RUNTIME, "CUDA error: unspecified launch failure"), "gpu-failed"),
         (error(BACKEND, "NCCL error: remote process exited"), "peer-lost"),
         (error(NETWORK, "[10.0.0.1]:2001 failed to recv, got 0 bytes"), "peer-lost"),
-        (error(NETWORK, "The server socket has failed to listen on [::]:29500: EADDRINUSE"), "port-in-use"),
-        (error(RUNTIME, "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"), "peer-lost"),
-        (error(RUNTIME, "[gloo/transport/unbound_buffer.cc:78] Timed out waiting 5ms"), "collective-timeout"),
-        (error(RUNTIME, "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 4000 ms"), "collective-timeout"),
-        (error(RUNTIME, "DataLoader worker (pid 1) is killed by signal: Bus error. It is"), "shared-memory-full"),
+        (
+            error(NETWORK, "The server socket has failed to listen on [::]:29500: EADDRINUSE"),
+            "port-in-use",
+        ),
+        (
+            error(
+                RUNTIME, "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"
+            ),
+            "peer-lost",
+        ),
+        (
+            error(RUNTIME, "[gloo/transport/unbound_buffer.cc:78] Timed out waiting 5ms"),
+            "collective-timeout",
+        ),
+        (
+            error(RUNTIME, "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 4000 ms"),
+            "collective-timeout",
+        ),
+        (
+            error(RUNTIME, "DataLoader worker (pid 1) is killed by signal: Bus error. It is"),
+            "shared-memory-full",
+        ),
         (error("builtins.OSError", "Disk quota exceeded", errno.EDQUOT), "disk-full"),
-        (error("safetensors_rust.SafetensorError", "I/O error: No space left on device (os error 28)"), "disk-full"),
+        (
+            error(
+                "safetensors_rust.SafetensorError",
+                "I/O error: No space left on device (os error 28)",
+            ),
+            "disk-full",
+        ),
     ],
 )
 def test_a_cause_of_its_own_is_found_by_class_and_component(found, wanted):
@@ -91,10 +131,22 @@ def test_a_cause_of_its_own_is_found_by_class_and_component(found, wanted):
 @pytest.mark.parametrize(
     ("found", "full", "wanted"),
     [
-        (error("builtins.OSError", "No space left on device", errno.ENOSPC), ("/out",), "disk-full"),
-        (error(RUNTIME, "[enforce fail at inline_container.cc] . unexpected pos 704 vs 598"), ("/out",), "disk-full"),
+        (
+            error("builtins.OSError", "No space left on device", errno.ENOSPC),
+            ("/out",),
+            "disk-full",
+        ),
+        (
+            error(RUNTIME, "[enforce fail at inline_container.cc] . unexpected pos 704 vs 598"),
+            ("/out",),
+            "disk-full",
+        ),
         (error("builtins.OSError", "1048576 requested and 131056 written"), ("/out",), "disk-full"),
-        (error("builtins.OSError", "No space left", errno.ENOSPC), ("/dev/shm",), "shared-memory-full"),
+        (
+            error("builtins.OSError", "No space left", errno.ENOSPC),
+            ("/dev/shm",),
+            "shared-memory-full",
+        ),
         (error("builtins.ValueError", "loss is NaN"), ("/out",), "program-failed"),
     ],
 )
@@ -116,10 +168,25 @@ TIMED_OUT = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms"
     [
         (error("train.StepFailed", "step 12"), "from", error(RUNTIME, CLOSED), "peer-lost"),
         (error("train.StepFailed", "step 12"), "while", error(RUNTIME, CLOSED), "peer-lost"),
-        (error(RUNTIME, CLOSED), "while", error("builtins.ValueError", "bad shard 17"), "program-failed"),
-        (error(RUNTIME, TIMED_OUT), "while", error("builtins.KeyError", "cache"), "collective-timeout"),
+        (
+            error(RUNTIME, CLOSED),
+            "while",
+            error("builtins.ValueError", "bad shard 17"),
+            "program-failed",
+        ),
+        (
+            error(RUNTIME, TIMED_OUT),
+            "while",
+            error("builtins.KeyError", "cache"),
+            "collective-timeout",
+        ),
         (error("train.Failed", "x"), "from", error("torch.OutOfMemoryError"), "gpu-out-of-memory"),
-        (error("builtins.ExceptionGroup", "2"), "first of", error("torch.OutOfMemoryError"), "gpu-out-of-memory"),
+        (
+            error("builtins.ExceptionGroup", "2"),
+            "first of",
+            error("torch.OutOfMemoryError"),
+            "gpu-out-of-memory",
+        ),
     ],
 )
 def test_the_chain_of_exceptions_decides(outer, how, inner, wanted):
@@ -129,7 +196,9 @@ def test_the_chain_of_exceptions_decides(outer, how, inner, wanted):
 def tail_of(log: dict) -> RankOutput:
     output = RankOutput(None)
     for line in log.get("prints", "").splitlines():
-        output.keep((FRAME * int(line.split()[1]) if line.startswith("frames: ") else f"{line}\n").encode())
+        output.keep(
+            (FRAME * int(line.split()[1]) if line.startswith("frames: ") else f"{line}\n").encode()
+        )
     return output
 
 
@@ -174,13 +243,19 @@ def test_nothing_is_decided_before_all_have_answered():
     known, own = nodes(RankReport(0), RankReport(1)), Failure("program-failed", "x", rank=1)
     known[0].status.answered = 0
     assert verdict(known, own) is None
-    assert verdict(known, own, ago=root_cause.ANSWERS_S + 1).rank == 1, "nor is an answer waited for without end"
+    assert verdict(known, own, ago=root_cause.ANSWERS_S + 1).rank == 1, (
+        "nor is an answer waited for without end"
+    )
 
 
-@pytest.mark.parametrize("log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"])
+@pytest.mark.parametrize(
+    "log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"]
+)
 def test_the_lost_node_is_the_culprit_and_not_the_survivor(log):
     known = nodes(RankReport(0, failed=True))
-    known.append(Node(Status("run", NodeInfo(node=1, pod="run-1")), NOW, lost="closed the connection"))
+    known.append(
+        Node(Status("run", NodeInfo(node=1, pod="run-1")), NOW, lost="closed the connection")
+    )
     found = verdict(known, lost_peer(0))
     assert found.cause == "node-lost" and found.reason.startswith("node 1 (pod run-1)")
 
@@ -190,7 +265,10 @@ def timed_out(rank: int) -> Failure:
 
 
 def test_different_collectives_of_the_same_number_are_shown():
-    last = [{"0": {"number": 3, "op": "all_reduce", "sizes": size, "types": "f"}} for size in ("[[4]]", "[[5]]")]
+    last = [
+        {"0": {"number": 3, "op": "all_reduce", "sizes": size, "types": "f"}}
+        for size in ("[[4]]", "[[5]]")
+    ]
     known = nodes(*(RankReport(n, waits=True, last=last[n], failed=True) for n in (0, 1)))
     reason = verdict(known, timed_out(0), timed_out(1)).reason
     assert "[[4]]" in reason and "[[5]]" in reason

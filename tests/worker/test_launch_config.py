@@ -1,4 +1,6 @@
-"""ddp-launch before it starts anything: torchrun's command line, its configuration, the rank's environment."""
+"""ddp-launch before it starts anything: torchrun's command line, its configuration, the rank's
+environment.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from tests.helpers.launchers import CONTRACT
 
 REPO = Path(__file__).parents[2]
 PROGRAM = ("-m", "prog", "--flag")
-TASK = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "t-0.g", "MASTER_PORT": "29500"}
+TASK = {
+    "NNODES": "2",
+    "NODE_RANK": "1",
+    "NPROC_PER_NODE": "8",
+    "MASTER_ADDR": "t-0.g",
+    "MASTER_PORT": "29500",
+}
 
 
 def config(*words: str, environ: dict[str, str] = CONTRACT, **changes: str) -> LaunchConfig:
@@ -41,7 +49,11 @@ def test_a_complete_configuration_is_read():
     made = config("--join-timeout=90", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2")
     assert (made.nnodes, made.node_rank, made.nproc_per_node, made.world_size) == (4, 0, 8, 32)
     assert (made.master_port, made.launcher_port) == (29500, 29501)
-    assert (made.master_addr, made.run_id, made.gpus_per_node) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
+    assert (made.master_addr, made.run_id, made.gpus_per_node) == (
+        "run-0.run.ml.svc.cluster.local",
+        "llm",
+        8,
+    )
     assert made.attempt == 5, "attempts that ended by preemption count, too"
     assert made.join_timeout == 90
     assert made.program == (sys.executable, "-u", *PROGRAM)
@@ -49,10 +61,20 @@ def test_a_complete_configuration_is_read():
 
 def test_one_machine_needs_no_variables():
     made = config("--nproc-per-node", "2", environ={})
-    assert (made.nnodes, made.node_rank, made.nproc_per_node, made.master_addr) == (1, 0, 2, "127.0.0.1")
+    assert (made.nnodes, made.node_rank, made.nproc_per_node, made.master_addr) == (
+        1,
+        0,
+        2,
+        "127.0.0.1",
+    )
     assert config(environ={}).nproc_per_node == 1
     alone = config("--standalone", "--nproc-per-node=2", environ=TASK, NPROC_PER_NODE="")
-    assert (alone.nnodes, alone.node_rank, alone.nproc_per_node, alone.master_addr) == (1, 0, 2, "127.0.0.1")
+    assert (alone.nnodes, alone.node_rank, alone.nproc_per_node, alone.master_addr) == (
+        1,
+        0,
+        2,
+        "127.0.0.1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +85,10 @@ def test_one_machine_needs_no_variables():
         (["--no-python", "sh", "-c", "x"], ["sh", "-c", "x"]),
         (["--no_python", "--", "sh", "--nnodes=9"], ["sh", "--nnodes=9"]),
         (["--", "--no-python", "sh"], ["sh"]),
-        ([__file__, "--", "--nnodes", "9", ""], [sys.executable, "-u", __file__, "--", "--nnodes", "9", ""]),
+        (
+            [__file__, "--", "--nnodes", "9", ""],
+            [sys.executable, "-u", __file__, "--", "--nnodes", "9", ""],
+        ),
     ],
 )
 def test_the_program_keeps_its_arguments(words, program):
@@ -84,7 +109,11 @@ def test_the_program_keeps_its_arguments(words, program):
 def test_flags_that_repeat_what_the_chart_has_set_change_nothing(flags):
     changed, plain = config(*flags.split(), environ=TASK), config(environ=TASK)
     assert (changed.nnodes, changed.node_rank, changed.nproc_per_node) == (2, 1, 8)
-    assert (changed.master_addr, changed.master_port, changed.program) == ("t-0.g", 29500, plain.program)
+    assert (changed.master_addr, changed.master_port, changed.program) == (
+        "t-0.g",
+        29500,
+        plain.program,
+    )
 
 
 def test_flags_that_a_user_may_change_are_followed():
@@ -154,14 +183,18 @@ def test_a_missing_program_is_refused():
 
 
 def test_an_invalid_configuration_ends_with_the_code_of_usage(start, termination_log):
-    node = start("-m", "gpuworker.launch.launcher", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"})
+    node = start(
+        "-m", "gpuworker.launch.launcher", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"}
+    )
     assert node.wait() == 2
     assert "exit_code=2 cause=usage " in node.output
     assert termination_log.read_text().startswith("exit code 2 (usage): NNODES=lots: ")
 
 
 def environ_of(made: LaunchConfig, restarts: int = 0) -> dict[str, str]:
-    return environment.of_rank(made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f")
+    return environment.of_rank(
+        made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f"
+    )
 
 
 def test_a_rank_has_torchruns_variables(monkeypatch):
@@ -182,7 +215,9 @@ def test_a_rank_has_torchruns_variables(monkeypatch):
 def test_attempts_of_pods_and_restarts_in_place_have_different_numbers():
     made = config("--max-restarts=3")
     numbers = [
-        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f")["ATTEMPT"]
+        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f")[
+            "ATTEMPT"
+        ]
         for attempt in range(3)
         for restarts in range(4)
     ]

@@ -28,7 +28,9 @@ class Nodes:
         self.nodes: list[Node] = []
 
     def join(self, index: int, **info: object) -> str:
-        status = Status("llm", NodeInfo(node=index, pod=f"run-{index}", nnodes=2, nproc_per_node=1, **info))
+        status = Status(
+            "llm", NodeInfo(node=index, pod=f"run-{index}", nnodes=2, nproc_per_node=1, **info)
+        )
         self.nodes.append(Node(status, self.now))
         return self.coordinator.join(self.nodes[-1], self.now)
 
@@ -93,7 +95,10 @@ def test_a_rank_that_never_says_why_is_not_waited_for_without_end(run):
 def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
     limit = run.coordinator.config.progress_timeout
     assert run.after(limit + 1).frames
-    run.answer(RankReport(0, words="is at a.py:1", stack="s"), RankReport(1, words="is at a.py:1", stack="s"))
+    run.answer(
+        RankReport(0, words="is at a.py:1", stack="s"),
+        RankReport(1, words="is at a.py:1", stack="s"),
+    )
     assert "a.py:1" in run.after().stacks and not run.after(limit).verdict
     ends = started(Nodes("--progress-action=end"))
     ends.after(limit + 1)
@@ -125,7 +130,11 @@ def test_a_frozen_node_0_is_the_cause_although_the_others_left_it(run):
     run.coordinator.leave(run.nodes[1])
     run.coordinator.resume(run.now, 70.0)
     verdict = run.coordinator.orders.verdict
-    assert verdict.cause == "node-lost" and "node 0" in verdict.reason and "node 1" not in verdict.reason
+    assert (
+        verdict.cause == "node-lost"
+        and "node 0" in verdict.reason
+        and "node 1" not in verdict.reason
+    )
     short = started(Nodes())
     short.coordinator.resume(short.now, 3.0)
     assert not short.after().verdict

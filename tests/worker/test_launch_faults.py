@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
 def full_disk(folder):
     """A volume of 1 MiB, which root can make."""
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("no volume can be mounted here")
     try:
@@ -40,9 +42,19 @@ def test_the_verdict_is_the_oracles(start, tmp_path, name):
     environ = {"NPROC_PER_NODE": fault.each, "OUT": out} | fault.environ
     with full_disk(out / "small") if fault.full_disk else contextlib.nullcontext():
         for node in range(fault.nodes):
-            run.pod(node, fault.nodes, "--join-timeout=120", *fault.flags.split(), program=words, **environ)
+            run.pod(
+                node,
+                fault.nodes,
+                "--join-timeout=120",
+                *fault.flags.split(),
+                program=words,
+                **environ,
+            )
         if fault.act:
-            until(lambda: all(pod.output.count("READY") == fault.each for pod in run.pods), "the programs run")
+            until(
+                lambda: all(pod.output.count("READY") == fault.each for pod in run.pods),
+                "the programs run",
+            )
             number, pod = signal.Signals[f"SIG{fault.act[0]}"], run.pods[fault.act[1]]
             os.kill(pod.started.process.pid, number)
             if number == signal.SIGKILL:
@@ -52,5 +64,9 @@ def test_the_verdict_is_the_oracles(start, tmp_path, name):
         else:
             code, cause = fault.wanted.split()
             run.assert_verdict(int(code), cause, *fault.words, within_s=120)
-    assert [file for file in fault.files if not (out / file).is_file() or not (out / file).stat().st_size] == []
+    assert [
+        file
+        for file in fault.files
+        if not (out / file).is_file() or not (out / file).stat().st_size
+    ] == []
     assert [words for words in fault.shown if words not in run.output] == [], run.output

@@ -32,7 +32,9 @@ def test_mig_devices_count_instead_of_their_gpu(smi):
 
 
 def test_a_driver_that_does_not_answer_is_named(smi, monkeypatch):
-    smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver'; exit 9")
+    smi(
+        "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver'; exit 9"
+    )
     found, problem = machine.visible_gpus()
     assert found == [] and "9" in problem and "driver" in problem
     smi("exec sleep 60")

@@ -22,8 +22,13 @@ def run(start, tmp_path) -> Run:
 
 
 def reply(port: int, data: bytes) -> bytes | None:
-    """What the coordinator sends until it closes the connection, or nothing while it does not listen."""
-    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 60) as connection:
+    """What the coordinator sends until it closes the connection, or nothing while it does not
+    listen.
+    """
+    with (
+        contextlib.suppress(ConnectionRefusedError),
+        socket.create_connection(("127.0.0.1", port), 60) as connection,
+    ):
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         received = b""

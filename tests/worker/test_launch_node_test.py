@@ -18,7 +18,9 @@ def run(start, tmp_path):
 
 def pods(run: Run, *flags: str, codes: tuple[int, ...], **variables: object) -> None:
     for node, code in enumerate(codes):
-        run.pod(node, len(codes), *flags, FAULT_NODE_TEST=code, TMPDIR=temporary(run, node), **variables)
+        run.pod(
+            node, len(codes), *flags, FAULT_NODE_TEST=code, TMPDIR=temporary(run, node), **variables
+        )
 
 
 def temporary(run: Run, node: int):
@@ -32,7 +34,9 @@ def temporary(run: Run, node: int):
 def test_one_unfit_node_ends_all_at_once_with_its_act(run, unfit):
     begin = time.monotonic()
     pods(run, "--node-test=gate", codes=(72, 0, 0) if unfit == 0 else (0, 72, 0))
-    run.assert_verdict(72, "node-test-failed", f"node {unfit} (pod run-{unfit} on n{unfit})", "gpu=GPU-7 act=RMA")
+    run.assert_verdict(
+        72, "node-test-failed", f"node {unfit} (pod run-{unfit} on n{unfit})", "gpu=GPU-7 act=RMA"
+    )
     assert time.monotonic() - begin < JOIN_TIMEOUT_S, "nobody waited for the join time-out"
     assert "ranks started" not in run.output
 
@@ -94,7 +98,15 @@ def test_the_real_test_has_ended_before_the_program_starts(start, tmp_path):
         f"assert not [line for line in lines if b'accept_node' in line and b'{tmp_path}' in line]\n"
     )
     folder = temporary(run, 0)
-    run.pod(0, 1, "--node-test=gate", "--join-timeout=150", program=[program], TMPDIR=folder, NUM_GPUS_PER_NODE=0)
+    run.pod(
+        0,
+        1,
+        "--node-test=gate",
+        "--join-timeout=150",
+        program=[program],
+        TMPDIR=folder,
+        NUM_GPUS_PER_NODE=0,
+    )
     assert run.wait() == [0], run.output
     assert "check=compute verdict=PASS" in run.output
     assert run.pods[0].termination_message.startswith("PASS (CPU rehearsal)")

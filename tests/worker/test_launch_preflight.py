@@ -1,4 +1,6 @@
-"""ddp-launch before torchrun starts: for every fault, each pod ends in time and names the node at fault."""
+"""ddp-launch before torchrun starts: for every fault, each pod ends in time and names the node at
+fault.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_node_0_may_start_later_than_other_nodes(run):
 
 @contextlib.contextmanager
 def full_queue(port: int):
-    """When the queue of connections is full, Linux drops further ones, as a NetworkPolicy would. It needs no root."""
+    """When the queue of connections is full, Linux drops further ones, as a NetworkPolicy would. It
+    needs no root.
+    """
     with socket.socket() as server, contextlib.ExitStack() as waiting:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", port))
@@ -95,7 +99,9 @@ def test_what_is_on_the_port_is_named(run, what):
     with serve(run.port + 1):
         run.pod(1, 2, "--join-timeout=10")
         words = ["'HTTP/1.1 400 Bad Request"] * (cause == "foreign-service")
-        run.assert_verdict(65, cause, "node 0 at localhost (127.0.0.1)", f"port {run.port + 1}", *words)
+        run.assert_verdict(
+            65, cause, "node 0 at localhost (127.0.0.1)", f"port {run.port + 1}", *words
+        )
 
 
 def test_garbage_on_the_port_does_not_disturb_the_coordinator(run):
@@ -120,7 +126,9 @@ def test_garbage_on_the_port_does_not_disturb_the_coordinator(run):
 
 
 def test_invalid_node_info_ends_the_run_with_a_verdict(run):
-    """This launcher does not send it. Without a verdict, all nodes would wait until the join timeout."""
+    """This launcher does not send it. Without a verdict, all nodes would wait until the join
+    timeout.
+    """
     pod = run.pod(0, 2, "--join-timeout=20")
     until(lambda: "phase=interface" in pod.output, "node 0 listens")
     hello = Status("test", NodeInfo(node=1, pod="run-1"))
@@ -141,12 +149,14 @@ def test_two_pods_with_one_index_are_duplicate_nodes(run):
     run.pod(0, 3, "--join-timeout=15")
     for name in ("run-1", "run-1-again"):
         run.pod(1, 3, "--join-timeout=15", POD_NAME=name)
-    run.assert_verdict(67, "duplicate-node", "pod run-1 on n1", "pod run-1-again on n1", within_s=20)
+    run.assert_verdict(
+        67, "duplicate-node", "pod run-1 on n1", "pod run-1-again on n1", within_s=20
+    )
 
 
 NODE_1 = "node 1 (pod run-1 on n1)"
-# Faults -> code and cause, what is particular to each node ("FLAG", "GPUS", "TORCH" or a variable; None: it is not
-# started), and words of the verdict of all.
+# Faults -> code and cause, what is particular to each node ("FLAG", "GPUS", "TORCH" or a variable;
+# None: it is not started), and words of the verdict of all.
 FAULTS = {
     "a missing node": ("66 node-missing", [{}, None, {}], ["node 1 ", "10 s"]),
     "another number of nodes": ("67 nodes-differ", [{}, {"NNODES": 4}, {}], [NODE_1, "nnodes: ", " 4; ", " 3"]),
@@ -181,11 +191,15 @@ def test_a_fault_of_a_node_ends_all_with_its_cause(run, tmp_path, name):
         changes, folder = dict(changes), tmp_path / f"node-{node}"
         shutil.copytree(STAND_IN, folder)
         if version := changes.pop("TORCH", None):
-            (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n")
+            (folder / "torch" / "version.py").write_text(
+                f"__version__ = '{version}'\ncuda: Optional[str] = None\n"
+            )
             changes["PYTHONPATH"] = f"{folder}:{SOURCE}"
         if gpus := changes.pop("GPUS", None):
             tool = folder / "nvidia-smi"
-            tool.write_text("#!/bin/sh\n" + "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n" * gpus)
+            tool.write_text(
+                "#!/bin/sh\n" + "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n" * gpus
+            )
             tool.chmod(0o755)
             changes["PATH"] = f"{folder}:{os.environ['PATH']}"
         flags = [changes.pop("FLAG")] if "FLAG" in changes else []

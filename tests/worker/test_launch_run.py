@@ -1,4 +1,6 @@
-"""ddp-launch where a table of programs (tests/launch_programs) does not suffice: readers, restarts, ports, stacks."""
+"""ddp-launch where a table of programs (tests/launch_programs) does not suffice: readers, restarts,
+ports, stacks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def world(start, tmp_path):
 
 
 def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
-    program = run.script("import os; print('attempt', os.environ['ATTEMPT'], 'of', os.environ['RUN_ID'])")
+    program = run.script(
+        "import os; print('attempt', os.environ['ATTEMPT'], 'of', os.environ['RUN_ID'])"
+    )
     for node in range(2):
         run.pod(
             node,
@@ -46,13 +50,17 @@ def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
 
 def test_a_full_disk_of_the_node_does_not_turn_a_good_end_into_a_failure(run):
     """The kubelet keeps the termination message on it."""
-    pod = run.pod(0, 1, program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full")
+    pod = run.pod(
+        0, 1, program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full"
+    )
     assert pod.started.wait() == 75, pod.output
     assert len(pod.verdicts) == 1 and "Traceback" not in pod.output
 
 
 def test_a_progress_bar_is_shown_live(run):
-    program = run.script("import sys, time\nsys.stdout.write('50%\\r'); sys.stdout.flush()\ntime.sleep(600)\n")
+    program = run.script(
+        "import sys, time\nsys.stdout.write('50%\\r'); sys.stdout.flush()\ntime.sleep(600)\n"
+    )
     pod = run.pod(0, 1, program=[program])
     until(lambda: "50%" in pod.output, "the bar", 30)
     pod.started.process.send_signal(signal.SIGTERM)
@@ -64,7 +72,9 @@ class Unread:
 
     def __init__(self, *arguments: object, **variables: object):
         command = [sys.executable, *map(str, arguments)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(**variables), text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=environment(**variables), text=True
+        )
         self.output = ""
 
     def wait(self) -> int:
@@ -170,17 +180,31 @@ def test_the_launcher_of_a_chart_does_not_hide_a_package_gpuworker_of_the_progra
 
 def test_two_nodes_with_two_processes_form_a_world(world, tmp_path):
     """With a preset of the chart. PET_ variables that contradict the configuration are ignored."""
-    program = ("-m", "gpuworker.accept.ddp_tests", "--device", "cpu", "--numel", "1000", "--train-smoke")
+    program = (
+        "-m",
+        "gpuworker.accept.ddp_tests",
+        "--device",
+        "cpu",
+        "--numel",
+        "1000",
+        "--train-smoke",
+    )
     for node in range(2):
         strays = {"PET_NNODES": 7, "PET_RDZV_ID": "other"} if node else {}
         world.pod(
-            node, 2, "--join-timeout=120", program=[*program, "--report-dir", tmp_path], NPROC_PER_NODE=2, **strays
+            node,
+            2,
+            "--join-timeout=120",
+            program=[*program, "--report-dir", tmp_path],
+            NPROC_PER_NODE=2,
+            **strays,
         )
     assert world.wait() == [0, 0], world.output
     for pod in world.pods:
         assert f'[DDP] node={pod.node} phase="master ready, preflight" nodes=2' in pod.output
         assert (
-            f'[DDP] node={pod.node} phase="ranks started" world=4 ranks={2 * pod.node},{2 * pod.node + 1}' in pod.output
+            f'[DDP] node={pod.node} phase="ranks started" world=4 ranks={2 * pod.node},{2 * pod.node + 1}'
+            in pod.output
         )
         assert f"[STEP] node={pod.node} " in pod.output and "first_step=done" in pod.output
     result = json.loads((tmp_path / "ddp_tests_result.json").read_text())

@@ -27,7 +27,10 @@ class TestIdleAfterExit:
         folder.mkdir(exist_ok=True)
         flags = [f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
         return run.pod(
-            0, 1, *flags, program=[run.script(f"import sys, time\nprint('runs', flush=True)\nsys.exit({code})")]
+            0,
+            1,
+            *flags,
+            program=[run.script(f"import sys, time\nprint('runs', flush=True)\nsys.exit({code})")],
         )
 
     def test_a_finished_run_idles_until_its_pod_is_deleted(self, run):
@@ -37,9 +40,10 @@ class TestIdleAfterExit:
         process = pod.started.process
         before = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         time.sleep(1)
-        assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13] == before, (
-            "it uses no CPU time"
-        )
+        assert (
+            Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            == before
+        ), "it uses no CPU time"
         process.send_signal(signal.SIGTERM)
         assert pod.started.wait(10) == 0
 
@@ -61,7 +65,9 @@ class TestIdleAfterExit:
     def test_a_count_that_cannot_be_stored_ends_the_attempts(self, run):
         """Else a container on a full disk would be restarted without end."""
         file = str(run.folder / "state" / "attempts")
-        pod = self.pod(run, f"(__import__('os').unlink({file!r}), __import__('os').mkdir({file!r}), 9)[-1]", 2)
+        pod = self.pod(
+            run, f"(__import__('os').unlink({file!r}), __import__('os').mkdir({file!r}), 9)[-1]", 2
+        )
         until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
         assert len(pod.verdicts) == 1 and "Traceback" not in pod.output, pod.output
         assert not (run.folder / "state" / "ready").exists()
@@ -71,7 +77,9 @@ class TestIdleAfterExit:
         (run.folder / "state" / "attempts").mkdir()
         pod = self.pod(run, 0, 0)
         until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert "cause=launcher-failed" in pod.verdicts[0] and "attempts" in pod.verdicts[0], pod.output
+        assert "cause=launcher-failed" in pod.verdicts[0] and "attempts" in pod.verdicts[0], (
+            pod.output
+        )
 
     def killed(self, run: Run, attempts: int) -> object:
         pod = self.pod(run, "time.sleep(600)", attempts)

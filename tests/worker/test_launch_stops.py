@@ -90,7 +90,9 @@ def test_a_node_that_is_done_and_drained_ends_nobody(run):
 
 
 class Link:
-    """A network link between a pod and node 0. When it is cut, packets are neither delivered nor refused."""
+    """A network link between a pod and node 0. When it is cut, packets are neither delivered nor
+    refused.
+    """
 
     def __init__(self, far: int):
         self.connected = threading.Event()
@@ -136,7 +138,8 @@ def test_a_network_cut_ends_the_run_only_after_the_heartbeat_timeout(run, link, 
     """A run survives a shorter cut. A longer one ends the run on both sides."""
     timeout_s, end = 8, run.folder / "end"
     program = run.script(
-        "import os, time\nprint('trains', flush=True)\n" + f"while not os.path.exists({str(end)!r}): time.sleep(0.1)"
+        "import os, time\nprint('trains', flush=True)\n"
+        + f"while not os.path.exists({str(end)!r}): time.sleep(0.1)"
     )
     for node, port in enumerate((run.port, link.near - 1)):
         run.pod(node, 2, f"--heartbeat-timeout={timeout_s}", program=[program], MASTER_PORT=port)
@@ -151,14 +154,20 @@ def test_a_network_cut_ends_the_run_only_after_the_heartbeat_timeout(run, link, 
         assert run.wait() == [0, 0], run.output
     else:
         assert run.wait() == [71, 71], run.output
-        assert_verdict(run.pods[0], 71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
+        assert_verdict(
+            run.pods[0], 71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s"
+        )
         assert_verdict(run.pods[1], 71, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
 
 
 @pytest.mark.parametrize("key", [b"", b"k" * 32], ids=["without a key", "key"])
-@pytest.mark.parametrize("hard", [None, 1024], ids=["hard limit of this machine", "hard limit 1024"])
+@pytest.mark.parametrize(
+    "hard", [None, 1024], ids=["hard limit of this machine", "hard limit 1024"]
+)
 def test_connections_of_strangers_do_not_keep_a_node_out(run, tmp_path, key, hard):
-    """They could take all file descriptors that a container has; one that is closed is opened again."""
+    """They could take all file descriptors that a container has; one that is closed is opened
+    again.
+    """
     limits, over, held = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event(), {}
     (tmp_path / "key").write_bytes(key)
     variables = {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
@@ -186,7 +195,9 @@ def test_connections_of_strangers_do_not_keep_a_node_out(run, tmp_path, key, har
         until(lambda: len(held) >= HELD or not thread.is_alive(), "they are connected")
         run.pod(1, 2, "--join-timeout=90", **variables)
         assert run.wait() == [0, 0], run.output
-        assert "out of system resource" not in first.output and "Traceback" not in first.output, first.output
+        assert "out of system resource" not in first.output and "Traceback" not in first.output, (
+            first.output
+        )
     finally:
         over.set()
         thread.join()

@@ -31,16 +31,26 @@ SCRIPTS = Path(__file__).parents[2] / "worker" / "app" / "src"
 
 
 def test_everything_passes_on_a_healthy_node(start, tmp_path):
-    program = start(SCRIPTS / "run_all_tests.py", "--quick", "--device", "cpu", "--report-dir", tmp_path)
+    program = start(
+        SCRIPTS / "run_all_tests.py", "--quick", "--device", "cpu", "--report-dir", tmp_path
+    )
     assert program.wait(300) == 0, program.output
     said = program.stdout.read_text()
-    assert re.search(r'^\[SUMMARY\] .*"gpu_tests rc=0; ddp_tests rc=0; ddp_train rc=0"$', said, re.MULTILINE)
+    assert re.search(
+        r'^\[SUMMARY\] .*"gpu_tests rc=0; ddp_tests rc=0; ddp_train rc=0"$', said, re.MULTILINE
+    )
     for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
         assert re.search(rf"^{re.escape(tag)} ", said, re.MULTILINE), tag
 
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary) == {"env", "gpu_tests", "ddp_tests", "ddp_train"}
-    assert set(summary["env"]) == {"python", "torch", "cuda_available", "cuda_device_count", "nvidia_smi"}
+    assert set(summary["env"]) == {
+        "python",
+        "torch",
+        "cuda_available",
+        "cuda_device_count",
+        "nvidia_smi",
+    }
     assert "[COMPUTE]" in summary["gpu_tests"]["stdout"]
     gpu = json.loads((tmp_path / "gpu_tests_result.json").read_text())
     assert (gpu["compute"], gpu["training"], gpu["verdict"]) == (True, True, "PASS")
@@ -48,22 +58,35 @@ def test_everything_passes_on_a_healthy_node(start, tmp_path):
     ddp = json.loads((tmp_path / "ddp_tests_result.json").read_text())
     assert (ddp["world"], ddp["iters"], ddp["ok"]) == (2, 4, True) and ddp["time"] > 0
     training = json.loads((tmp_path / "ddp_training_result.json").read_text())
-    assert (training["world"], training["epochs"], training["batch_size"], training["steps"]) == (2, 2, 256, 32)
+    assert (training["world"], training["epochs"], training["batch_size"], training["steps"]) == (
+        2,
+        2,
+        256,
+        32,
+    )
     assert training["improved"] is True and training["loss_end"] < training["loss_start"]
 
 
 @pytest.mark.parametrize(
     ("script", "skipped"),
-    [("gpu_tests", "gpu_tests_skipped.json"), ("ddp_tests", "ddp_tests_skipped.json"), ("run_all_tests", "mine.json")],
+    [
+        ("gpu_tests", "gpu_tests_skipped.json"),
+        ("ddp_tests", "ddp_tests_skipped.json"),
+        ("run_all_tests", "mine.json"),
+    ],
 )
 def test_a_node_without_gpus_is_no_success(monkeypatch, tmp_path, capsys, script, skipped):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(sys, "argv", [script, "--report-dir", str(tmp_path), "--report-name", "mine.json"])
+    monkeypatch.setattr(
+        sys, "argv", [script, "--report-dir", str(tmp_path), "--report-name", "mine.json"]
+    )
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(SCRIPTS / f"{script}.py"))
     assert end.value.code == 3
-    assert [path.name for path in tmp_path.iterdir()] == [skipped], "a skip never looks like a result"
+    assert [path.name for path in tmp_path.iterdir()] == [skipped], (
+        "a skip never looks like a result"
+    )
     report = json.loads((tmp_path / skipped).read_text())
     assert (report["skipped"], report["reason"]) == (True, "no_gpu")
     assert "nothing was tested" in capsys.readouterr().out
@@ -71,22 +94,30 @@ def test_a_node_without_gpus_is_no_success(monkeypatch, tmp_path, capsys, script
 
 def test_seven_of_eight_gpus_fail(monkeypatch):
     monkeypatch.setenv("GPUS_PER_NODE", "8")
-    assert legacy_cli.gpus_expected({"cuda_device_count": 7}) == 8, "accept-node is told, and compares"
+    assert legacy_cli.gpus_expected({"cuda_device_count": 7}) == 8, (
+        "accept-node is told, and compares"
+    )
     monkeypatch.setenv("GPUS_PER_NODE", "")
     assert legacy_cli.gpus_expected({"cuda_device_count": 7}) == 7
 
 
 def test_every_part_runs_whatever_became_of_the_others(monkeypatch, tmp_path, capsys):
     codes = iter([2, 0, 3])
-    monkeypatch.setattr(legacy_cli, "run", lambda _: {"returncode": next(codes), "stdout": "", "stderr": ""})
-    monkeypatch.setattr(sys, "argv", ["run_all_tests.py", "--device", "cpu", "--report-dir", str(tmp_path)])
+    monkeypatch.setattr(
+        legacy_cli, "run", lambda _: {"returncode": next(codes), "stdout": "", "stderr": ""}
+    )
+    monkeypatch.setattr(
+        sys, "argv", ["run_all_tests.py", "--device", "cpu", "--report-dir", str(tmp_path)]
+    )
     with pytest.raises(SystemExit) as end:
         legacy_cli.run_all_tests()
     assert end.value.code == 3
     assert next(codes, None) is None
     said = capsys.readouterr().out
     assert "gpu_tests rc=2; ddp_tests rc=0; ddp_train rc=3" in said
-    assert re.search(r'^\[RESULT\] .*verdict=FAIL failed="gpu_tests, ddp_train"', said, re.MULTILINE)
+    assert re.search(
+        r'^\[RESULT\] .*verdict=FAIL failed="gpu_tests, ddp_train"', said, re.MULTILINE
+    )
     assert json.loads((tmp_path / "summary.json").read_text())["ddp_train"]["returncode"] == 3
 
 
@@ -106,8 +137,12 @@ def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failure
         return type("Done", (), {"returncode": {2: 1}.get(code, code)})
 
     monkeypatch.setattr(legacy_cli.subprocess, "run", accept_node)
-    monkeypatch.setattr(legacy_cli, "judge", lambda report: Judged(report, [Check(*each, "why") for each in checks]))
-    monkeypatch.setattr(sys, "argv", ["gpu_tests.py", "--quick", "--device", "cpu", "--report-dir", str(tmp_path)])
+    monkeypatch.setattr(
+        legacy_cli, "judge", lambda report: Judged(report, [Check(*each, "why") for each in checks])
+    )
+    monkeypatch.setattr(
+        sys, "argv", ["gpu_tests.py", "--quick", "--device", "cpu", "--report-dir", str(tmp_path)]
+    )
     with pytest.raises(SystemExit) as end:
         legacy_cli.gpu_tests()
     assert end.value.code == (code or 3), "what did not run did not pass"

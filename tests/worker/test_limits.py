@@ -24,9 +24,13 @@ def table_problems() -> list[str]:
                 found += [f"{entry['model']}: {text}" for text in refused.values()]
             if figure > entry[key].get("best", math.inf):
                 best = entry[key]["best"]
-                found.append(f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}")
+                found.append(
+                    f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}"
+                )
         if not all(LEAST_SHARE <= share <= 1 for share in rule.shares.get("derived", ())):
-            found.append(f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1")
+            found.append(
+                f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1"
+            )
     return found
 
 
@@ -43,15 +47,22 @@ def judged_by(key: str, rule: Rule) -> list[tuple[str, float, dict]]:
 def test_the_table_itself_can_be_met_and_missed():
     assert table_problems() == []
     for entry in gpu_specs.MODELS:
-        assert all(figures["source"] for key, figures in entry.items() if key not in ("model", "match"))
+        assert all(
+            figures["source"] for key, figures in entry.items() if key not in ("model", "match")
+        )
     assert all(rule.source and rule.unit for rule in RULES.values())
 
 
 def test_every_limit_of_a_check_is_in_the_table():
     limited = [
-        measure for check in registry.load().values() for measure in check.spec.measures.values() if measure.limit
+        measure
+        for check in registry.load().values()
+        for measure in check.spec.measures.values()
+        if measure.limit
     ]
-    assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {measure.limit for measure in limited}
+    assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {
+        measure.limit for measure in limited
+    }
     assert [measure for measure in limited if RULES[measure.limit].unit != measure.unit] == []
 
 
@@ -81,23 +92,40 @@ def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model,
 def test_a_number_without_figures_declares_which_limits_make_sense():
     for check in registry.node_checks().values():
         for name, measure in check.spec.measures.items():
-            if not any(gpu_specs.figures(measure.limit or name, entry["model"]) for entry in gpu_specs.MODELS):
+            if not any(
+                gpu_specs.figures(measure.limit or name, entry["model"])
+                for entry in gpu_specs.MODELS
+            ):
                 least, most = measure.meaningful
-                assert 0 < least < most < 1e9 or RULES.get(measure.limit or "", NO_RULE).ceiling, name
+                assert 0 < least < most < 1e9 or RULES.get(measure.limit or "", NO_RULE).ceiling, (
+                    name
+                )
 
 
 def test_a_limit_that_makes_sense_is_taken():
-    others = {"mfu": 0.4, "storage_write": 2000, "gradient_error": 1e-12, "weak_scaling": 0.9, "link_h2d": 45}
+    others = {
+        "mfu": 0.4,
+        "storage_write": 2000,
+        "gradient_error": 1e-12,
+        "weak_scaling": 0.9,
+        "link_h2d": 45,
+    }
     assert problems(others, (H100,)) == problems(others) == {}
     assert problems({"gemm_bf16": 700, "busbw_node": 440, "memory_copy": 2900}, (H100, H100)) == {}
-    assert problems({"gemm_fp32": 0.001, "tokens": 3}) == {}, "on the CPU only what no GPU can do is refused"
+    assert problems({"gemm_fp32": 0.001, "tokens": 3}) == {}, (
+        "on the CPU only what no GPU can do is refused"
+    )
     assert problems({"gemm_bf16": 0.001}, ("NVIDIA X900",)) == {}, "nothing is known of this one"
 
 
 def test_the_best_known_figure_counts_and_the_source_is_told():
     there = Limits((H100, H200))
     first, second = (there.threshold("gemm_bf16", BF16, f"cuda:{index}") for index in (0, 1))
-    assert (first.fail, first.warn, first.ceiling) == (pytest.approx(0.85 * 690), pytest.approx(0.9 * 690), 989)
+    assert (first.fail, first.warn, first.ceiling) == (
+        pytest.approx(0.85 * 690),
+        pytest.approx(0.9 * 690),
+        989,
+    )
     assert first.source.startswith("0.85 × 690, WARN at 0.9 × 690, sustained figure of H100 SXM: ")
     assert second.fail == pytest.approx(0.75 * 794.5)
     assert there.threshold("gemm_bf16", BF16).fail is None, "the node as a whole has no model"
@@ -110,10 +138,16 @@ def test_a_data_sheet_alone_only_warns():
 
 @pytest.mark.parametrize(
     ("model", "key", "rate"),
-    [("Tesla T4", "gemm_fp16", 24), ("NVIDIA L4", "gemm_bf16", 59.4), ("NVIDIA L40S", "gemm_fp32", 46.9)],
+    [
+        ("Tesla T4", "gemm_fp16", 24),
+        ("NVIDIA L4", "gemm_bf16", 59.4),
+        ("NVIDIA L40S", "gemm_fp32", 46.9),
+    ],
 )
 def test_a_healthy_gpu_that_its_power_limits_is_no_warning(model, key, rate):
-    """Such GPUs reach half of their data sheet or less. One report of one GPU is not sufficient for a FAIL."""
+    """Such GPUs reach half of their data sheet or less. One report of one GPU is not sufficient for
+    a FAIL.
+    """
     found = Limits((model,)).threshold(key, Measure("TFLOP/s", "speed", limit=key), "cuda:0")
     assert found.fail is None and 0.7 * rate < found.warn < 0.85 * rate
 
@@ -133,7 +167,9 @@ def test_what_is_installed_is_a_ceiling():
 
 @pytest.mark.parametrize("key", ["gemm_bf16", "speed"])
 def test_the_limit_of_the_user_wins(key):
-    found = Limits((H100,), {key: 700}).threshold("speed", Measure("TFLOP/s", "speed", limit="gemm_bf16"), "cuda:0")
+    found = Limits((H100,), {key: 700}).threshold(
+        "speed", Measure("TFLOP/s", "speed", limit="gemm_bf16"), "cuda:0"
+    )
     assert (found.fail, found.warn, found.source) == (700, None, f"limits.{key}")
 
 

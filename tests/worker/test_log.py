@@ -21,7 +21,9 @@ from gpuworker.runtime.log import log, write_termination_message
         ("run-0\x9b2J", r'"run-0\u009b2J"'),
     ],
 )
-def test_a_fact_with_spaces_quotes_or_newlines_is_quoted_on_one_line(capsys, monkeypatch, fact, text):
+def test_a_fact_with_spaces_quotes_or_newlines_is_quoted_on_one_line(
+    capsys, monkeypatch, fact, text
+):
     monkeypatch.setenv("NODE_RANK", "7")
     log("RESULT", fact=fact, last=1)
     assert capsys.readouterr().out == f"[RESULT] node=7 fact={text} last=1\n"

@@ -1,4 +1,6 @@
-"""Signed lines and nonces: what a holder of the key sends arrives, and nothing that anybody else sends or repeats."""
+"""Signed lines and nonces: what a holder of the key sends arrives, and nothing that anybody else
+sends or repeats.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import pytest
 
 from gpuworker.runtime import message_auth
 from gpuworker.runtime.contract import KEY_FILE_VARIABLE
-from gpuworker.runtime.message_auth import KeyFileError, LineStream, NonceIssuer, load_key, matches, sign
+from gpuworker.runtime.message_auth import (
+    KeyFileError,
+    LineStream,
+    NonceIssuer,
+    load_key,
+    matches,
+    sign,
+)
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -99,7 +108,14 @@ def test_a_recorded_connection_and_another_protocol_are_refused() -> None:
 
 def test_a_client_without_a_key_is_refused_at_its_first_line() -> None:
     async def test() -> None:
-        for first in (b'{"type": "Request"}\n', b"\n", b"", b"0" * 31 + b"\n", b"0" * 64 + b"\n", b"\xff" * 32 + b"\n"):
+        for first in (
+            b'{"type": "Request"}\n',
+            b"\n",
+            b"",
+            b"0" * 31 + b"\n",
+            b"0" * 64 + b"\n",
+            b"\xff" * 32 + b"\n",
+        ):
             up, down = Wire(), Wire()
             up.write(first)
             up.peer.feed_eof()
@@ -110,7 +126,10 @@ def test_a_client_without_a_key_is_refused_at_its_first_line() -> None:
 
 
 def test_parts_of_a_message_cannot_move() -> None:
-    assert len({sign(KEY, *parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", ""))}) == 4
+    assert (
+        len({sign(KEY, *parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", ""))})
+        == 4
+    )
     assert matches(sign(KEY, "a"), KEY, "a")
     assert not matches("é", KEY, "a")
 
@@ -120,12 +139,22 @@ def test_a_nonce_counts_once_and_for_a_minute(monkeypatch) -> None:
     nonce = issuer.issue()
     assert issuer.accept(nonce)
     assert not issuer.accept(nonce)
-    for wrong in ("", "-", "1-2-3", NonceIssuer().issue(), issuer.issue()[:-1], issuer.issue() + "0", "é-é"):
+    for wrong in (
+        "",
+        "-",
+        "1-2-3",
+        NonceIssuer().issue(),
+        issuer.issue()[:-1],
+        issuer.issue() + "0",
+        "é-é",
+    ):
         assert not issuer.accept(wrong)
     assert len(issuer.used) == 1, "what has no seal costs no memory"
     late = issuer.issue()
     now = message_auth.time.monotonic()
-    monkeypatch.setattr(message_auth.time, "monotonic", lambda: now + message_auth.NONCE_LIFETIME_S + 1)
+    monkeypatch.setattr(
+        message_auth.time, "monotonic", lambda: now + message_auth.NONCE_LIFETIME_S + 1
+    )
     assert not issuer.accept(late)
     assert issuer.accept(issuer.issue())
     assert nonce not in issuer.used

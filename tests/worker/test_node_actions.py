@@ -1,4 +1,6 @@
-"""The page marks nodes of verified pods through the API of Kubernetes, here a stand-in of it over TLS."""
+"""The page marks nodes of verified pods through the API of Kubernetes, here a stand-in of it over
+TLS.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ from gpuworker.fleet.marks import HOLD, Rules
 from gpuworker.fleet.node_actions import UNVERIFIED, NodeActions
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, WARN
-from tests.helpers.fleet_reports import broken_report, complete_report, problem, source, with_problems, world_check
+from tests.helpers.fleet_reports import (
+    broken_report,
+    complete_report,
+    problem,
+    source,
+    with_problems,
+    world_check,
+)
 from tests.helpers.fleet_reports import world_report as world_report_of
 from tests.helpers.kube import wait_until
 from tests.helpers.node_api import api as api
@@ -42,7 +51,9 @@ class KilledError(BaseException):
 class Site:
     """A cluster whose nodes are tested by pods, and a collector that can be killed."""
 
-    def __init__(self, api, folder: Path, names: list[str], rules: Rules, dry_run: bool = False) -> None:
+    def __init__(
+        self, api, folder: Path, names: list[str], rules: Rules, dry_run: bool = False
+    ) -> None:
         self.api, self.folder, self.rules, self.dry_run = api, folder, rules, dry_run
         self.names, self.minute, self.reports = names, 0, {}
         api.nodes = {name: node_object(name) for name in names}
@@ -50,7 +61,9 @@ class Site:
         self.start()
 
     def start(self) -> None:
-        """A new collector, to which the pods send their reports again. It has no disk of an earlier one."""
+        """A new collector, to which the pods send their reports again. It has no disk of an earlier
+        one.
+        """
         shutil.rmtree(self.folder / "reports", ignore_errors=True)
         (self.folder / "reports").mkdir()
         self.store = ReportStore(self.folder / "reports", Expected(len(self.names), run_id="1"))
@@ -64,9 +77,14 @@ class Site:
         self.store.add(source(report).report, digest, sender)
 
     def test(self, name: str, make=complete_report, runs_on: str = "", sender: str = "") -> None:
-        """A new pod tests a node, in place of the last one there. `runs_on`: where it runs in truth."""
+        """A new pod tests a node, in place of the last one there. `runs_on`: where it runs in
+        truth.
+        """
         self.minute += 1
-        pod, address = f"accept-{self.minute:05}", f"10.0.{self.minute // 250}.{self.minute % 250 + 1}"
+        pod, address = (
+            f"accept-{self.minute:05}",
+            f"10.0.{self.minute // 250}.{self.minute % 250 + 1}",
+        )
         self.api.pods = [each for each in self.api.pods if each["metadata"]["node"] != name] + [
             {
                 "metadata": {"name": pod, "node": name},
@@ -95,7 +113,9 @@ class Site:
 
 @pytest.fixture
 def site(api, tmp_path: Path):
-    def make(*names: str, action: str = "taint", dry_run: bool = False, hour_s: float = 3600.0) -> Site:
+    def make(
+        *names: str, action: str = "taint", dry_run: bool = False, hour_s: float = 3600.0
+    ) -> Site:
         return Site(api, tmp_path, list(names), Rules(action, OWN, hour_s), dry_run)
 
     return make
@@ -107,7 +127,9 @@ def slow_report(node: str) -> dict:
 
 
 def warned_report(node: str) -> dict:
-    return with_problems(complete_report(node), "compute", problem(WARN, "slow", "cuda:1: a little slower", "cuda:1"))
+    return with_problems(
+        complete_report(node), "compute", problem(WARN, "slow", "cuda:1: a little slower", "cuda:1")
+    )
 
 
 @pytest.mark.parametrize("action", marks.ACTIONS)
@@ -117,14 +139,20 @@ def test_a_node_that_failed_is_marked_and_shown_and_no_other(site, action: str) 
         place.test(name, make)
     assert place.look() == {"n2": action}
     assert place.marked() == (set() if action == "record" else {"n2"})
-    assert {name: state(node).action for name, node in place.api.nodes.items()} == {"n1": "", "n2": action, "n3": ""}
+    assert {name: state(node).action for name, node in place.api.nodes.items()} == {
+        "n1": "",
+        "n2": action,
+        "n3": "",
+    }
     assert {name: others(node) for name, node in place.api.nodes.items()} == {
         name: others(node) for name, node in place.before.items()
     }
     assert place.api.nodes["n3"] == place.before["n3"], "a warning says nothing"
 
 
-def test_a_dry_run_changes_nothing_and_shows_the_mark_and_prints_the_patch_once(site, capsys) -> None:
+def test_a_dry_run_changes_nothing_and_shows_the_mark_and_prints_the_patch_once(
+    site, capsys
+) -> None:
     place = site("n1", "n2", dry_run=True)
     place.test("n1", broken_report)
     place.test("n2")
@@ -177,7 +205,11 @@ def test_what_a_report_of_several_nodes_says_about_another_one_does_not_count(si
 def test_a_report_with_a_level_that_does_not_exist_stops_nothing(site) -> None:
     place = site(*(f"n{index}" for index in range(3)))
     place.test(
-        "n0", lambda name: {**broken_report(name), "requested": {**complete_report(name)["requested"], "level": "x"}}
+        "n0",
+        lambda name: {
+            **broken_report(name),
+            "requested": {**complete_report(name)["requested"], "level": "x"},
+        },
     )
     place.test("n1", broken_report)
     place.test("n2")
@@ -208,7 +240,10 @@ def test_without_the_right_the_page_says_so_and_goes_on(site) -> None:
     place.test("n1", broken_report)
     (place.folder / "account" / "token").write_text("wrong")
     place.look()
-    assert any("403" in note for note in place.store.fleet().notes) and place.store.fleet().verdict == FAIL
+    assert (
+        any("403" in note for note in place.store.fleet().notes)
+        and place.store.fleet().verdict == FAIL
+    )
     (place.folder / "account" / "token").write_text("secret")
     assert place.look() == {"n1": "taint"}
 
@@ -284,7 +319,9 @@ def test_rounds_of_fault_mark_repair_pass_and_release_with_a_collector_that_is_k
     assert len(deaths) >= rounds / 2
 
 
-def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(api, tmp_path: Path, monkeypatch) -> None:
+def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(
+    api, tmp_path: Path, monkeypatch
+) -> None:
     api.nodes = {name: node_object(name) for name in ("n1", "n2")}
     posted = broken_report("n1") | {"pod": "accept-1"}
     api.pods = [
@@ -313,7 +350,9 @@ def test_the_collector_marks_by_its_options_the_node_whose_pod_posted(api, tmp_p
         assert send(json.dumps(posted).encode(), f"http://127.0.0.1:{port}/reports", 30) == ""
         wait_until(lambda: ours(api.nodes["n1"]) == {"label"}, "the node is marked", 30)
         url = f"http://127.0.0.1:{port}/report.json"
-        wait_until(lambda: json.loads(ask(url)[1])["marks"] == {"n1": "label"}, "the page shows it", 30)
+        wait_until(
+            lambda: json.loads(ask(url)[1])["marks"] == {"n1": "label"}, "the page shows it", 30
+        )
         assert api.nodes["n2"] == node_object("n2")
     finally:
         monkeypatch.setattr(collector, "look", lambda *_: sys.exit())
@@ -333,6 +372,9 @@ def test_of_a_patrol_the_last_test_of_a_node_counts(tmp_path: Path, patrol: bool
     for hour, (job, make) in enumerate(
         [("accept-100-0-aaaaa", broken_report), ("accept-160-3-bbbbb", complete_report)]
     ):
-        report = make("n1") | {"pod": job, "started": (START + datetime.timedelta(hours=hour)).isoformat()}
+        report = make("n1") | {
+            "pod": job,
+            "started": (START + datetime.timedelta(hours=hour)).isoformat(),
+        }
         status, _ = store.add(source(report).report)
     assert (store.fleet().verdict, status) == (("PASS", 200) if patrol else (FAIL, 422))

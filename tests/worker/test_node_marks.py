@@ -1,4 +1,6 @@
-"""What tests change on nodes: bounds, strikes, evidence for a release, and that nothing else is touched."""
+"""What tests change on nodes: bounds, strikes, evidence for a release, and that nothing else is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def others(node: dict) -> dict:
     rest["metadata"]["annotations"].pop(STATE, None)
     rest["metadata"]["labels"].pop(UNFIT, None)
     rest["spec"]["taints"] = [taint for taint in rest["spec"]["taints"] if taint["key"] != UNFIT]
-    rest["status"]["conditions"] = [each for each in rest["status"]["conditions"] if each["type"] != marks.CONDITION]
+    rest["status"]["conditions"] = [
+        each for each in rest["status"]["conditions"] if each["type"] != marks.CONDITION
+    ]
     return rest
 
 
@@ -72,12 +76,18 @@ def ours(node: dict) -> set[str]:
     """The marks that others see."""
     found = {"label"} if UNFIT in node["metadata"]["labels"] else set()
     found |= {"taint" for taint in node["spec"]["taints"] if taint["key"] == UNFIT}
-    is_ours = [each["status"] for each in node["status"]["conditions"] if each["type"] == marks.CONDITION]
+    is_ours = [
+        each["status"] for each in node["status"]["conditions"] if each["type"] == marks.CONDITION
+    ]
     return found | ({"condition"} if is_ours == ["False"] else set())
 
 
-@pytest.mark.parametrize("kinds", [[WRONG], [kind for kind, each in KINDS.items() if each.danger <= Danger.SLOW]])
-def test_false_verdicts_on_30_percent_of_1000_nodes_mark_at_most_the_bound_in_any_hour(kinds: list[str]) -> None:
+@pytest.mark.parametrize(
+    "kinds", [[WRONG], [kind for kind, each in KINDS.items() if each.danger <= Danger.SLOW]]
+)
+def test_false_verdicts_on_30_percent_of_1000_nodes_mark_at_most_the_bound_in_any_hour(
+    kinds: list[str],
+) -> None:
     chance = random.Random(len(kinds))
     names = [f"n{index}" for index in range(1000)]
     cluster, tests, marked_at, unlucky = Cluster(names), {}, {}, set(chance.sample(names, 300))
@@ -99,7 +109,9 @@ def test_what_many_have_at_once_is_one_alert_and_no_mark() -> None:
     tests |= {name: said(PASS, NOW) for name in list(cluster.nodes)[6:]}
     shown, alerts = cluster.see(tests)
     assert not cluster.marked() and len(alerts) == 1
-    assert {name for name, mark in shown.items() if mark == marks.SHARED} == set(list(cluster.nodes)[:6])
+    assert {name for name, mark in shown.items() if mark == marks.SHARED} == set(
+        list(cluster.nodes)[:6]
+    )
     tests["n0"] = said(FAIL, NOW, "ecc")  # a fault of its own
     shown, alerts = cluster.see(tests)
     assert len(cluster.marked()) == 5 and not alerts and marks.BOUND in shown.values()
@@ -238,7 +250,9 @@ TESTS = st.builds(
 
 
 @given(st.lists(TESTS, max_size=8), st.sampled_from(ACTIONS))
-def test_any_history_touches_only_what_is_ours_and_is_done_once(tests: list[Result], action: str) -> None:
+def test_any_history_touches_only_what_is_ours_and_is_done_once(
+    tests: list[Result], action: str
+) -> None:
     cluster = Cluster(["n"], action)
     for test in tests:
         cluster.see({"n": test})
@@ -248,12 +262,16 @@ def test_any_history_touches_only_what_is_ours_and_is_done_once(tests: list[Resu
         assert len(node["metadata"]["annotations"][STATE] if state(node).owner else "") < 1000
         if test.verdict != FAIL or not test.kind:
             continue
-        assert not decide(cluster.nodes.values(), {"n": test}, cluster.rules, NOW)[0], "nothing is left to do"
+        assert not decide(cluster.nodes.values(), {"n": test}, cluster.rules, NOW)[0], (
+            "nothing is left to do"
+        )
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
 )
 
 
@@ -273,5 +291,7 @@ def test_any_annotation_that_somebody_writes_is_left_alone_or_understood(text: s
 
 def test_all_levels_are_known_and_in_the_order_of_their_depth() -> None:
     assert set(LEVELS) <= set(marks.DEPTHS)
-    seconds = [registry.node_checks()["memory"].spec.seconds.get(level, 0) for level in marks.DEPTHS]
+    seconds = [
+        registry.node_checks()["memory"].spec.seconds.get(level, 0) for level in marks.DEPTHS
+    ]
     assert seconds == sorted(seconds)

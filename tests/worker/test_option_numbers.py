@@ -1,4 +1,6 @@
-"""Options that cannot work are usage errors: "nan" would wait for ever, and a bad port is a traceback."""
+"""Options that cannot work are usage errors: "nan" would wait for ever, and a bad port is a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,30 @@ NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--run-id", "1"]
         (cli.main, [*SERVE, "--interval"]),
     ],
 )
-def test_a_number_that_cannot_work_is_refused(monkeypatch, tmp_path, capsys, main, before, word) -> None:
+def test_a_number_that_cannot_work_is_refused(
+    monkeypatch, tmp_path, capsys, main, before, word
+) -> None:
     assert_refused(monkeypatch, tmp_path, capsys, main, before, word)
 
 
 @pytest.mark.parametrize(
     "word", ["collector:8080", "collector", "//collector", "http://", "http:/c:1", "http://c:x", ""]
 )
-@pytest.mark.parametrize(("main", "before"), [(cli.main, ["await"]), (cli.main, ["submit", "report.json", "--to"])])
-def test_an_address_that_cannot_work_is_refused(monkeypatch, tmp_path, capsys, main, before, word) -> None:
-    assert_refused(monkeypatch, tmp_path, capsys, main, before, word, "must be a URL such as http://collector:8080")
+@pytest.mark.parametrize(
+    ("main", "before"), [(cli.main, ["await"]), (cli.main, ["submit", "report.json", "--to"])]
+)
+def test_an_address_that_cannot_work_is_refused(
+    monkeypatch, tmp_path, capsys, main, before, word
+) -> None:
+    assert_refused(
+        monkeypatch,
+        tmp_path,
+        capsys,
+        main,
+        before,
+        word,
+        "must be a URL such as http://collector:8080",
+    )
 
 
 @pytest.mark.parametrize("word", ["-1", "65536", "http"])
@@ -47,7 +63,9 @@ def test_a_fault_that_no_chosen_check_finds_is_refused(monkeypatch, tmp_path, ca
     assert_refused(monkeypatch, tmp_path, capsys, accept_node.main, words, "slow-gpu")
 
 
-def assert_refused(monkeypatch, folder, capsys, main, before: list[str], word: str, named: str = "") -> None:
+def assert_refused(
+    monkeypatch, folder, capsys, main, before: list[str], word: str, named: str = ""
+) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["program", *before, word])
     with pytest.raises(SystemExit) as error:

@@ -1,4 +1,6 @@
-"""Regular files alone are opened, and nothing that has their name holds or misleads the reader or the writer."""
+"""Regular files alone are opened, and nothing that has their name holds or misleads the reader or
+the writer.
+"""
 
 from __future__ import annotations
 

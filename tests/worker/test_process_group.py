@@ -18,7 +18,10 @@ def test_exit_now_skips_the_interpreters_finalization():
         "sys.late = Late(); print('printed'); exit_now(5)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, ended.stdout) == (5, "printed\n"), ended.stderr
 
@@ -26,10 +29,14 @@ def test_exit_now_skips_the_interpreters_finalization():
 def test_the_last_cpu_tensors_stay_alive():
     tensors = [torch.zeros(1) for _ in range(process_group.KEPT_TENSORS + 2)]
     assert all(process_group.keep_alive(tensor) is tensor for tensor in tensors)
-    assert [kept is tensor for kept, tensor in zip(process_group._kept, tensors[2:], strict=True)].count(False) == 0
+    assert [
+        kept is tensor for kept, tensor in zip(process_group._kept, tensors[2:], strict=True)
+    ].count(False) == 0
 
 
 def test_a_local_rank_without_a_gpu_is_refused():
     assert process_group.select_device("cpu", 3) == torch.device("cpu")
-    with pytest.raises(process_group.DeviceError, match=f"local rank 64 has no GPU: {torch.cuda.device_count()} "):
+    with pytest.raises(
+        process_group.DeviceError, match=f"local rank 64 has no GPU: {torch.cuda.device_count()} "
+    ):
         process_group.select_device("cuda", 64)

@@ -1,4 +1,6 @@
-"""A collective that hangs names the ranks that did not arrive, before the check's own deadline ends it."""
+"""A collective that hangs names the ranks that did not arrive, before the check's own deadline ends
+it.
+"""
 
 import json
 import os
@@ -36,7 +38,9 @@ def test_a_collective_times_out_before_its_check(level):
     for check in CHECKS:
         deadline_s = 3 * check.spec.seconds.get(level, 60) + SLACK_S["cuda"]
         plan = Plan("cuda", 8, level, deadline_s=deadline_s)
-        assert 15 <= local_world.timeout_s(plan) <= local_world.store_timeout_s(plan) <= deadline_s / 2, check.name
+        assert (
+            15 <= local_world.timeout_s(plan) <= local_world.store_timeout_s(plan) <= deadline_s / 2
+        ), check.name
 
 
 def stopped(context, place: str) -> dict:
@@ -51,24 +55,34 @@ def stopped(context, place: str) -> dict:
 @pytest.mark.parametrize(
     ("processes", "place", "words"),
     [
-        (3, "step 7", r"rank 1 did not arrive at the end of its program, where 2 of 3 ranks wait; rank 1 is stopped"),
+        (
+            3,
+            "step 7",
+            r"rank 1 did not arrive at the end of its program, where 2 of 3 ranks wait; rank 1 is stopped",
+        ),
         (1, "step 7", r"no rank has passed step 7; rank 0 is stopped by a signal$"),
     ],
     ids=["the others have returned", "no other rank"],
 )
-def test_a_rank_for_which_no_collective_waits_is_named(tmp_path, monkeypatch, processes, place, words):
+def test_a_rank_for_which_no_collective_waits_is_named(
+    tmp_path, monkeypatch, processes, place, words
+):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     plan = Plan("cpu", 0, scratch=tmp_path, processes=processes, deadline_s=20)
     start = time.monotonic()
     with pytest.raises(local_world.BrokenWorldError, match=words):
         local_world.run(plan, stopped, place=place)
-    assert time.monotonic() - start < plan.deadline_s, "else the runner ends the check, which names no rank"
+    assert time.monotonic() - start < plan.deadline_s, (
+        "else the runner ends the check, which names no rank"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.3, 2])
 def test_a_stopped_rank_of_the_training_is_named(start, tmp_path, seconds):
-    """Wherever it is: before the process group, in it, or in a step. Its siblings do not wait for its end."""
+    """Wherever it is: before the process group, in it, or in a step. Its siblings do not wait for
+    its end.
+    """
     run = start(
         "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "training", "--check-timeout", 90,
         "--level", "burn-in", "--processes", 3, "--report-dir", tmp_path, GLOO_SOCKET_IFNAME="lo", TMPDIR=tmp_path,
@@ -84,4 +98,6 @@ def test_a_stopped_rank_of_the_training_is_named(start, tmp_path, seconds):
 
 def world_of(pid: int) -> list[int]:
     """The ranks below the process of a check, the first rank first."""
-    return next((sorted(ranks) for check in child_pids(pid) if len(ranks := child_pids(check)) == 3), [])
+    return next(
+        (sorted(ranks) for check in child_pids(pid) if len(ranks := child_pids(check)) == 3), []
+    )

@@ -24,7 +24,8 @@ from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.processes import until
 
-# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this
+# one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 LINE = re.compile(r"node=gpu-12 gpu=(\S+) act=(\S+|\".*?\") kind=(\S+)")
 CHECK = '''"""It runs."""
@@ -84,7 +85,10 @@ def report(folder: Path) -> Report:
 def test_a_healthy_node_passes_with_evidence_of_every_part(accept, tmp_path):
     code, message = accept()
     assert code == 0 and message.startswith("PASS (CPU rehearsal)")
-    found = {check.name: {number.name for number in check.measurements} for check in report(tmp_path).checks}
+    found = {
+        check.name: {number.name for number in check.measurements}
+        for check in report(tmp_path).checks
+    }
     assert found == {
         "environment": set(), "compute": {"gemm_bf16"}, "memory": {"memory_copy"},
         "links": {"link_h2d", "link_d2h"}, "repeatability": {"repeats"},
@@ -146,7 +150,9 @@ accept_node.main()
 """
 
 
-def test_a_child_that_cannot_be_killed_is_left_and_the_node_is_unfit_by_that(start, tmp_path, termination_log):
+def test_a_child_that_cannot_be_killed_is_left_and_the_node_is_unfit_by_that(
+    start, tmp_path, termination_log
+):
     options = ("--level", "prolog", "--report-dir", tmp_path, "--inject", "hung-check")
     program = start("-c", DRIVER_HANGS, *options, NUM_GPUS_PER_NODE=0, NODE_NAME="gpu-12")
     code = program.wait(60)
@@ -201,7 +207,10 @@ def test_what_passed_is_forgotten_after_a_failure(accept, only, tmp_path):
 def test_gpus_are_known_by_their_uuids(monkeypatch, tmp_path):
     gpu_node.install(monkeypatch, {}, {})
     listed = gpu_inventory.inventory()[1]
-    known = {"of": prolog.identity([vars(gpu) for gpu in listed]), "at": time.clock_gettime(time.CLOCK_BOOTTIME)}
+    known = {
+        "of": prolog.identity([vars(gpu) for gpu in listed]),
+        "at": time.clock_gettime(time.CLOCK_BOOTTIME),
+    }
     file = tmp_path / "passed.json"
     file.write_text(json.dumps(known))
     assert prolog.is_known(Plan("cuda", 2), file)
@@ -266,7 +275,10 @@ def accepted_of(values: dict[str, tuple[float, str]]) -> Report:
     """A report of GPUs in this order: UUID -> rate of the product and bits."""
     order = {f"cuda:{index}": uuid for index, uuid in enumerate(values)}
     gpus = [{"device": device, "uuid": uuid} for device, uuid in order.items()]
-    compute, repeats = Evidence(name="compute"), Evidence(name="repeatability", facts={"hash_group": {}})
+    compute, repeats = (
+        Evidence(name="compute"),
+        Evidence(name="repeatability", facts={"hash_group": {}}),
+    )
     for device, uuid in order.items():
         compute.measurements.append(Measurement("gemm_bf16", values[uuid][0], "TFLOP/s", device))
         repeats.hashes[f"fp32 {device}"] = values[uuid][1]
@@ -325,7 +337,11 @@ def test_the_child_ends_with_its_parent_killed_by_its_deadline(accept, only, mon
         f"open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
     )
     assert accept()[0] == 72
-    until(lambda: not Path(f"/proc/{pid.read_text()}").exists() or "Z" in state(pid.read_text()), "sleep has ended", 20)
+    until(
+        lambda: not Path(f"/proc/{pid.read_text()}").exists() or "Z" in state(pid.read_text()),
+        "sleep has ended",
+        20,
+    )
 
 
 def state(pid: str) -> str:

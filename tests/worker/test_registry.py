@@ -49,7 +49,11 @@ def test_every_check_is_complete():
         assert bool(spec.across_nodes) == bool(check.measure_world), name
         assert [fault for fault in spec.faults if owners.setdefault(fault, name) != name] == []
         for measure in spec.measures.values():
-            assert measure.better in ("higher", "lower") and measure.each in ("device", "pair", "node"), name
+            assert measure.better in ("higher", "lower") and measure.each in (
+                "device",
+                "pair",
+                "node",
+            ), name
 
 
 def test_checks_are_listed_without_torch(start):
@@ -67,4 +71,8 @@ def test_every_entry_of_a_report_is_in_the_docs():
     names = {name for text in sources for name in entry.findall(text)} | set(registry.load())
     documented = (REPO / "docs/accept-checks.md").read_text()
     assert {"fabric", "xids", "compute"} <= names
-    assert [name for name in names if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented] == []
+    assert [
+        name
+        for name in names
+        if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented
+    ] == []

@@ -16,8 +16,13 @@ from gpuworker.runtime.log import write_termination_message
 
 
 def report(*verdicts: str) -> Judged:
-    checks = [Check(f"check{number}", verdict, f"why{number}") for number, verdict in enumerate(verdicts)]
-    return Judged(Report("node-a", "pod-a", "1", Requested("cuda", 8, "quick"), "2026-01-01T00:00:00+00:00"), checks)
+    checks = [
+        Check(f"check{number}", verdict, f"why{number}") for number, verdict in enumerate(verdicts)
+    ]
+    return Judged(
+        Report("node-a", "pod-a", "1", Requested("cuda", 8, "quick"), "2026-01-01T00:00:00+00:00"),
+        checks,
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,9 +48,15 @@ def test_the_schema_has_the_fields_and_types_of_the_dataclasses():
     assert_described(schema, Report, schema["definitions"])
 
 
-def assert_described(described: dict, kind: object, definitions: dict, computed: dict | None = None) -> None:
-    """`described` allows the JSON of a Python type and no other: same types, same fields, all of them required."""
-    described = definitions[described["$ref"].rpartition("/")[2]] if "$ref" in described else described
+def assert_described(
+    described: dict, kind: object, definitions: dict, computed: dict | None = None
+) -> None:
+    """`described` allows the JSON of a Python type and no other: same types, same fields, all of
+    them required.
+    """
+    described = (
+        definitions[described["$ref"].rpartition("/")[2]] if "$ref" in described else described
+    )
     if "oneOf" in described:  # a dataclass or None
         null, described = described["oneOf"]
         assert null == {"type": "null"}
@@ -72,14 +83,22 @@ def assert_described(described: dict, kind: object, definitions: dict, computed:
     elif kind is float:  # a value that is not finite is null in the file
         assert described["type"] in ("number", ["number", "null"])
     else:
-        names = {str: "string", Name: "string", int: "integer", bool: "boolean", float | None: ["number", "null"]}
+        names = {
+            str: "string",
+            Name: "string",
+            int: "integer",
+            bool: "boolean",
+            float | None: ["number", "null"],
+        }
         assert described["type"] == names[kind], kind
 
 
 def test_a_file_is_whole_at_any_moment(tmp_path):
     path = tmp_path / "folder" / "report.json"
     write_json(path, {"round": -1})
-    writer = threading.Thread(target=lambda: [write_json(path, {"round": i, "x": "y" * 100_000}) for i in range(50)])
+    writer = threading.Thread(
+        target=lambda: [write_json(path, {"round": i, "x": "y" * 100_000}) for i in range(50)]
+    )
     writer.start()
     seen = {-1}
     while writer.is_alive():
@@ -92,7 +111,10 @@ def test_a_file_is_whole_at_any_moment(tmp_path):
 def test_files_are_json_for_every_reader(tmp_path):
     """NaN and Infinity are not JSON; most readers outside Python refuse the whole file."""
     write_json(tmp_path / "r.json", {"loss": math.nan, "more": [1.5, (math.inf, {"x": -math.inf})]})
-    found = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    found = json.loads(
+        (tmp_path / "r.json").read_text(),
+        parse_constant=lambda word: pytest.fail(f"{word} in JSON"),
+    )
     assert found == {"loss": None, "more": [1.5, [None, {"x": None}]]}
 
 

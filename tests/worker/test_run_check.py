@@ -19,7 +19,8 @@ from gpuworker.judgement.report import Evidence
 from tests.helpers.evidence import not_measured
 from tests.helpers.processes import alive, until
 
-# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this
+# one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 PLAN = Plan("cpu", 0, seconds=1)
 
@@ -49,7 +50,9 @@ def registered(name: str, measure) -> Registered:
 
 
 def test_a_check_that_ends_is_what_it_found():
-    found, duration_s = run(lambda plan: Evidence(facts={"device": plan.device, "scratch": plan.scratch.is_dir()}))
+    found, duration_s = run(
+        lambda plan: Evidence(facts={"device": plan.device, "scratch": plan.scratch.is_dir()})
+    )
     assert (not_measured(found), found.facts) == ([], {"device": "cpu", "scratch": True})
     assert 0 < duration_s < 60
 
@@ -62,7 +65,10 @@ def test_a_check_that_ends_is_what_it_found():
         (lambda _: sys.exit(5), "the check ended with exit code 5"),
         (lambda _: os._exit(0), "the check ended with exit code 0"),
         (not_json, "TypeError: Object of type function is not JSON serializable"),
-        (lambda _: {"measurements": []}, "TypeError: asdict() should be called on dataclass instances"),
+        (
+            lambda _: {"measurements": []},
+            "TypeError: asdict() should be called on dataclass instances",
+        ),
     ],
     ids=["raises", "killed", "exits", "exits with 0", "no JSON", "no evidence"],
 )
@@ -90,7 +96,8 @@ def driver_hangs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "check", [hangs, lambda plan: threading.Thread(target=hangs, args=(plan,)).start() or Evidence()]
+    "check",
+    [hangs, lambda plan: threading.Thread(target=hangs, args=(plan,)).start() or Evidence()],
 )
 def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(driver_hangs, check) -> None:
     start = time.monotonic()
@@ -99,7 +106,9 @@ def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(driver_hang
     assert any("cannot be killed" in text for text in not_measured(found))
 
 
-@pytest.mark.parametrize("then", [hangs, killed, lambda _: Evidence()], ids=["hangs", "killed", "ends"])
+@pytest.mark.parametrize(
+    "then", [hangs, killed, lambda _: Evidence()], ids=["hangs", "killed", "ends"]
+)
 def test_what_a_check_started_ends_with_it(tmp_path, then):
     """A torchrun that outlives its check would disturb the measurements of the next one."""
 
@@ -129,6 +138,8 @@ def test_accept_node_writes_its_report_and_ends_although_the_driver_hangs(start,
     program = start("-c", DRIVER_HANGS, "--device", "cpu", *checks, *options)
     code = program.wait(120)
     first, second = json.loads((tmp_path / "report.json").read_text())["checks"]
-    stuck = next(problem["reason"] for problem in first["problems"] if problem["kind"] == "driver-hangs")
+    stuck = next(
+        problem["reason"] for problem in first["problems"] if problem["kind"] == "driver-hangs"
+    )
     os.kill(int(re.search(r"process (\d+) cannot be killed", stuck)[1]), signal.SIGKILL)
     assert (code, [problem["kind"] for problem in second["problems"]]) == (3, ["not-run"])

@@ -33,7 +33,9 @@ def accept(monkeypatch, tmp_path, capsys):
     def run(*arguments: object) -> tuple[int, Path, str]:
         folder = tmp_path / "reports"
         monkeypatch.setattr(
-            sys, "argv", ["accept-node", "--device", "cpu", "--report-dir", str(folder), *map(str, arguments)]
+            sys,
+            "argv",
+            ["accept-node", "--device", "cpu", "--report-dir", str(folder), *map(str, arguments)],
         )
         with pytest.raises(SystemExit) as end:
             accept_node.main()
@@ -45,7 +47,9 @@ def accept(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_fault_is_found_and_named(accept, fault):
-    patience_s = 2 if fault.id == "hung-check" else 300  # others must end by themselves, on a busy machine too
+    patience_s = (
+        2 if fault.id == "hung-check" else 300
+    )  # others must end by themselves, on a busy machine too
     options = ("--check", fault.check or "environment", "--check-timeout", patience_s)
     code, report, said = accept("--inject", fault.id, *options)
     (result,) = re.findall(r"^\[RESULT\] .* verdict=(\w+) .*summary=(.*)$", said, re.MULTILINE)
@@ -54,13 +58,18 @@ def test_a_fault_is_found_and_named(accept, fault):
     if report.is_file():
         found = report_of(json.loads(report.read_text()))
         checks = judge(found, found.requested).checks
-        assert fault.kind in {problem.kind for check in checks for problem in check.problems}, summary
+        assert fault.kind in {problem.kind for check in checks for problem in check.problems}, (
+            summary
+        )
     assert f"{fault.id} injected" in summary, "the summary marks the injected fault"
     if report.is_file():
-        assert (verdict_of_erased(json.loads(report.read_text())) == "PASS") == (fault.id in WORDS_ONLY)
+        assert (verdict_of_erased(json.loads(report.read_text())) == "PASS") == (
+            fault.id in WORDS_ONLY
+        )
 
 
-# Faults of which nothing but the words of their problem is in a report: no fact and no number differs.
+# Faults of which nothing but the words of their problem is in a report: no fact and no number
+# differs.
 WORDS_ONLY = {
     "corrupt-link", "damaged-checkpoint", "damaged-file", "diverged-parameter", "flipped-bit-memory",
     "flipped-bit-product", "flipped-bit-repeat", "late-rank", "lying-clock", "nan-product", "slow-rank",
@@ -69,7 +78,9 @@ WORDS_ONLY = {
 
 
 def verdict_of_erased(report: dict) -> str:
-    """The fleet's verdict on a report from which somebody erased everything about the fault but facts and numbers."""
+    """The fleet's verdict on a report from which somebody erased everything about the fault but
+    facts and numbers.
+    """
     report["requested"]["inject"] = ""
     for check in report["checks"]:
         check["problems"] = []
@@ -83,4 +94,6 @@ def test_a_clean_run_raises_no_alarm(accept, run):
     code, path, said = accept("--check-timeout", 300)
     report = json.loads(path.read_text())
     assert code == 0, said
-    assert report["verdicts"] == {name: "PASS" for name, check in CHECKS.items() if "quick" in check.spec.seconds}
+    assert report["verdicts"] == {
+        name: "PASS" for name, check in CHECKS.items() if "quick" in check.spec.seconds
+    }

@@ -1,4 +1,6 @@
-"""Output that docs/ddp-run.md and docs/gpu-accept.md show is what the programs print; numbers may differ."""
+"""Output that docs/ddp-run.md and docs/gpu-accept.md show is what the programs print; numbers may
+differ.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +48,48 @@ def test_the_page_on_ddp_run_shows_what_the_launcher_prints(start, tmp_path: Pat
         fine.pod(node, 2, program=("--no-python", "true"), MASTER_ADDR="127.0.0.1")
     assert fine.wait() == [0, 0], fine.output
     run = Run(start, tmp_path, torch=True)
-    pods = [run.pod(node, 2, "--collective-timeout=30", program=(HANG,), TMPDIR=tmp_path) for node in range(2)]
+    pods = [
+        run.pod(node, 2, "--collective-timeout=30", program=(HANG,), TMPDIR=tmp_path)
+        for node in range(2)
+    ]
     until(lambda: "step 2" in pods[0].output, "the last step before the hang")
-    stacks = until(lambda: found if "in next_batch" in (found := asked(start, tmp_path)) else "", "the rank's place")
+    stacks = until(
+        lambda: found if "in next_batch" in (found := asked(start, tmp_path)) else "",
+        "the rank's place",
+    )
     assert run.wait() == [70, 70], run.output
     assert absent("ddp-run", fine.output + stacks + run.output) == []
 
 
 def test_the_page_on_gpu_accept_shows_what_its_programs_print(start, tmp_path: Path) -> None:
     requested = ("--device", "cpu", "--check", "compute", "--inject", "nan-product")
-    node = start("-m", "gpuworker.accept.accept_node", *requested, "--report-dir", tmp_path, NODE_NAME="n1")
+    node = start(
+        "-m", "gpuworker.accept.accept_node", *requested, "--report-dir", tmp_path, NODE_NAME="n1"
+    )
     assert node.wait() == 1, node.output
     results = REPO / "hack/gpu/results"
     merges = [
-        start("-m", "gpuworker.fleet.cli", "merge", tmp_path / "report.json", "--expect-nodes", 1, *requested),
-        start("-m", "gpuworker.fleet.cli", "merge", results, "--expect-nodes", 2, "--device", "cuda", "--gpus", 1),
+        start(
+            "-m",
+            "gpuworker.fleet.cli",
+            "merge",
+            tmp_path / "report.json",
+            "--expect-nodes",
+            1,
+            *requested,
+        ),
+        start(
+            "-m",
+            "gpuworker.fleet.cli",
+            "merge",
+            results,
+            "--expect-nodes",
+            2,
+            "--device",
+            "cuda",
+            "--gpus",
+            1,
+        ),
     ]
     assert [merge.wait() for merge in merges] == [1, 0]
     assert absent("gpu-accept", "".join(merge.output for merge in merges)) == []

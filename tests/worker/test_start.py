@@ -37,7 +37,11 @@ def folder(tmp_path: Path) -> Path:
     """A mounted folder whose archive has a program of the test's."""
     modules = io.BytesIO()
     with tarfile.open(fileobj=modules, mode="w") as archive:
-        for name in ("gpuworker/__init__.py", "gpuworker/launch/__init__.py", "gpuworker/launch/launcher.py"):
+        for name in (
+            "gpuworker/__init__.py",
+            "gpuworker/launch/__init__.py",
+            "gpuworker/launch/launcher.py",
+        ):
             text = PROGRAM.encode() if name.endswith("launcher.py") else b""
             member = tarfile.TarInfo(name)
             member.size = len(text)
@@ -51,7 +55,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TMPDIR": str(folder / "tmp"),
+    }
     command = [*before, str(folder / "ddp-launch"), *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -71,9 +78,14 @@ def test_many_at_once_unpack_one_folder(folder: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "tmp").rmdir()
     (folder / "tmp").write_text("no folder")
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TMPDIR": str(folder / "tmp"),
+    }
     (folder / "programs.pyz").write_bytes(programs.archive({"modules.tar.xz": b"damaged"}))
-    done = subprocess.run([str(folder / "ddp-launch")], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(folder / "ddp-launch")], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 1 and str(folder / "programs.pyz") in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -99,9 +111,13 @@ class TestProcess1:
 def test_every_program_starts_from_its_archive_alone(chart: str, tmp_path: Path) -> None:
     folder = mount(chart, tmp_path / "programs")
     for name in programs.CHARTS[chart]:
-        site_packages = [] if name in ("ddp-tests", "train", "train-framework") else ["-S"]  # these need torch
+        site_packages = (
+            [] if name in ("ddp-tests", "train", "train-framework") else ["-S"]
+        )  # these need torch
         command = [sys.executable, *site_packages, str(folder / name), "--help"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)}
+        )
         assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout + done.stderr
 
 
@@ -110,7 +126,9 @@ def test_archives_are_the_same_at_any_time_and_place() -> None:
                "print([hashlib.sha256(c).hexdigest()"
                " for each in p.CHARTS for _, c in p.files(each)])"]  # fmt: skip
     found = {
-        subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True
+        ).stdout
         for zone in ("UTC", "Asia/Tokyo")
     }
     assert len(found) == 1

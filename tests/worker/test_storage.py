@@ -1,4 +1,6 @@
-"""The storage check: what comes back is compared, a full or read-only volume is named, nothing is left behind."""
+"""The storage check: what comes back is compared, a full or read-only volume is named, nothing is
+left behind.
+"""
 
 import errno
 import resource
@@ -23,7 +25,9 @@ def plan(tmp_path, monkeypatch):
     for name in ("scratch", "out"):
         (tmp_path / name).mkdir()
     return lambda **fields: Plan(
-        "cpu", 0, **{"scratch": tmp_path / "scratch", "volumes": {"outputs": tmp_path / "out"}, **fields}
+        "cpu",
+        0,
+        **{"scratch": tmp_path / "scratch", "volumes": {"outputs": tmp_path / "out"}, **fields},
     )
 
 
@@ -46,7 +50,10 @@ def test_a_volume_that_runs_full_is_named(plan, tmp_path):
     found = measured(check, plan(inject="full-volume"))
     (reason,) = failures(found)
     assert reason.startswith("rank 1 (")
-    assert f"outputs ({tmp_path / 'out'}): full while the checkpoint was written (No space left on device" in reason
+    assert (
+        f"outputs ({tmp_path / 'out'}): full while the checkpoint was written (No space left on device"
+        in reason
+    )
 
 
 def test_a_damaged_file_is_found_by_the_rank_that_reads_it(plan):
@@ -74,7 +81,10 @@ def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
     found = check.evidence(local_world.run(its_plan, read_only, plan=its_plan), its_plan, 1)
     assert found.inapplicable == {"storage_write": "all volumes are read-only"}
     if files:
-        assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}
+        assert {measurement.name for measurement in found.measurements} == {
+            "storage_read",
+            "storage_read_p99",
+        }
         assert (failures(found), not_measured(found)) == ([], [])
     else:
         assert not_measured(found) == [
@@ -82,9 +92,13 @@ def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
         ]
 
 
-@pytest.mark.parametrize(("volumes_of_job", "verdict"), [(False, INCOMPLETE), (True, FAIL)], ids=["scratch", "volume"])
+@pytest.mark.parametrize(
+    ("volumes_of_job", "verdict"), [(False, INCOMPLETE), (True, FAIL)], ids=["scratch", "volume"]
+)
 def test_a_scratch_folder_that_is_too_small_is_no_fault_of_the_node(plan, volumes_of_job, verdict):
-    """A limit on the size of files stands for a small /tmp. A volume of the job that is full is a fault."""
+    """A limit on the size of files stands for a small /tmp. A volume of the job that is full is a
+    fault.
+    """
     its_plan = plan() if volumes_of_job else plan(volumes={})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, before[1]))

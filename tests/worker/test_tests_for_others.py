@@ -1,4 +1,6 @@
-"""Files of gitops/nvsentinel, by stand-ins of those who use them, written from their public designs."""
+"""Files of gitops/nvsentinel, by stand-ins of those who use them, written from their public
+designs.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,18 @@ def phase(codes: list[int], retries: int) -> str:
 
 @pytest.mark.parametrize(("verdict", "wanted"), [(PASS, "Succeeded"), (WARN, "Succeeded"), (FAIL, "Failed"),
                                                  (INCOMPLETE, "Failed")])  # fmt: skip
-def test_only_a_pass_gives_the_node_back_and_a_second_try_does_not(verdict: str, wanted: str) -> None:
+def test_only_a_pass_gives_the_node_back_and_a_second_try_does_not(
+    verdict: str, wanted: str
+) -> None:
     retries = CONFIG["providers"]["k8s-job-provider"]["retries"]
     assert phase([EXIT_CODES[verdict], 0], retries) == wanted
 
 
 @pytest.mark.parametrize("command", [CONFIG["tests"]["gpu-accept"]["command"],
                                      JOB["spec"]["template"]["spec"]["containers"][0]["command"]])  # fmt: skip
-def test_the_command_fails_where_nothing_could_be_tested(command: list[str], tmp_path: Path) -> None:
+def test_the_command_fails_where_nothing_could_be_tested(
+    command: list[str], tmp_path: Path
+) -> None:
     """This machine has no GPU: INCOMPLETE."""
     program, *arguments = command
     assert program == "accept-node"
@@ -49,7 +55,9 @@ def test_the_command_fails_where_nothing_could_be_tested(command: list[str], tmp
         env=variables, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     report = json.loads((tmp_path / "report.json").read_text())
-    assert done.returncode == EXIT_CODES[report["verdict"]] and done.returncode in (1, 3), done.stderr
+    assert done.returncode == EXIT_CODES[report["verdict"]] and done.returncode in (1, 3), (
+        done.stderr
+    )
 
 
 def test_the_names_are_those_that_the_page_writes() -> None:
@@ -61,21 +69,33 @@ def test_the_names_are_those_that_the_page_writes() -> None:
     for job in (JOB["spec"], CRON_JOB["spec"]["jobTemplate"]["spec"]):
         pod = job["template"]["spec"]
         assert job["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
-        assert {each["key"] for each in pod["tolerations"]} >= {UNFIT, "node.kubernetes.io/unschedulable"}
+        assert {each["key"] for each in pod["tolerations"]} >= {
+            UNFIT,
+            "node.kubernetes.io/unschedulable",
+        }
 
 
 @pytest.mark.parametrize(("code", "drained"), [(0, False), (72, True), (3, False), (2, False)])
-def test_slurm_drains_a_node_for_a_proven_fault_only(code: int, drained: bool, tmp_path: Path) -> None:
+def test_slurm_drains_a_node_for_a_proven_fault_only(
+    code: int, drained: bool, tmp_path: Path
+) -> None:
     program = tmp_path / "accept-node"
     program.write_text(
         f'#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES $NUM_GPUS_PER_NODE $*" > {tmp_path}/seen\nexit {code}\n'
     )
     program.chmod(0o755)
     script = (FILES / "slurm-prolog.sh").read_text().replace("PATH=", f"PATH={tmp_path}:")
-    done = subprocess.run(["sh", "-c", script], env={"SLURM_JOB_GPUS": "2,5,7", "SLURM_JOB_ID": "9"}, timeout=30)
+    done = subprocess.run(
+        ["sh", "-c", script], env={"SLURM_JOB_GPUS": "2,5,7", "SLURM_JOB_ID": "9"}, timeout=30
+    )
     assert bool(done.returncode) is drained
     assert (tmp_path / "seen").read_text().startswith("2,5,7 3 --level prolog")
 
 
 def test_slurm_tests_nothing_for_a_job_without_gpus() -> None:
-    assert subprocess.run(["sh", FILES / "slurm-prolog.sh"], env={"SLURM_JOB_ID": "9"}, timeout=30).returncode == 0
+    assert (
+        subprocess.run(
+            ["sh", FILES / "slurm-prolog.sh"], env={"SLURM_JOB_ID": "9"}, timeout=30
+        ).returncode
+        == 0
+    )

@@ -1,4 +1,6 @@
-"""Interfaces of torch that differ between 2.4 and 2.9 or between vendors, by stand-ins for what other versions have."""
+"""Interfaces of torch that differ between 2.4 and 2.9 or between vendors, by stand-ins for what
+other versions have.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from gpuworker.accept.kernels import fingerprint, float8, gemm
 GPU = torch.device("cuda", 0)
 
 
-@pytest.fixture(params=[False, True], ids=["torch 2.5 and newer", "torch 2.4: with the largest absolute value"])
+@pytest.fixture(
+    params=[False, True], ids=["torch 2.5 and newer", "torch 2.4: with the largest absolute value"]
+)
 def scaled_mm(request, monkeypatch):
     """The product as one of the versions returns it."""
 
@@ -29,7 +33,9 @@ def test_a_product_of_float8_is_verified_with_every_torch(scaled_mm):
     product = gemm.Product("fp8", 128, torch.device("cpu"))
     product.multiply()
     assert product.errors() == [] and product.out.dtype == torch.bfloat16
-    assert [len(product.out) for _ in fingerprint._float8(torch.ones(16, 16), torch.ones(16, 16))()] == [128, 128]
+    assert [
+        len(product.out) for _ in fingerprint._float8(torch.ones(16, 16), torch.ones(16, 16))()
+    ] == [128, 128]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,9 @@ def test_gpus_of_amd_use_the_float8_that_they_have(monkeypatch, architecture, st
     assert compute._has("fp8", GPU) == (stored is not None)
 
 
-@pytest.mark.parametrize(("capability", "has"), [((8, 0), False), ((8, 9), True), ((9, 0), True), ((12, 0), True)])
+@pytest.mark.parametrize(
+    ("capability", "has"), [((8, 0), False), ((8, 9), True), ((9, 0), True), ((12, 0), True)]
+)
 def test_gpus_of_nvidia_have_float8_from_ada_on(monkeypatch, capability, has):
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)

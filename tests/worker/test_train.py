@@ -20,7 +20,9 @@ EVERY = ("--save-every", 5)
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_training.py")
 
 
-def run(folder: Path, *arguments: object, world: int = 1, code: int = 0, **variables: object) -> Ranks:
+def run(
+    folder: Path, *arguments: object, world: int = 1, code: int = 0, **variables: object
+) -> Ranks:
     size = ("--batch", 64 // world)
     return Ranks(SMOKE, folder, *SMALL, *size, *arguments, world=world, **variables).end(code)
 
@@ -75,7 +77,11 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_3(tmp_path, world):
 def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
     first = cut_off(SLOW, tmp_path, 7, signal.SIGTERM, *SMALL, "--batch", 32, world=2).end(75)
     second = run(tmp_path, "--batch", 16, world=4)
-    steps = [int(line.split("step=")[1].split()[0]) for line in second.output.splitlines() if line[:6] == "[STEP]"]
+    steps = [
+        int(line.split("step=")[1].split()[0])
+        for line in second.output.splitlines()
+        if line[:6] == "[STEP]"
+    ]
     stopped = int(first.fact("DONE", "step"))
     assert steps == list(range(stopped + 1, 25))
     alone = float(run(tmp_path / "alone").fact("DONE", "val_loss"))
@@ -112,9 +118,27 @@ def test_a_second_writer_is_refused(tmp_path):
 
 def test_the_launcher_names_a_full_disk(tmp_path):
     """On a file system of 1 MB, which holds two checkpoints, in a namespace of its own."""
-    train = [sys.executable, "-m", "gpuworker.launch.launcher", "--standalone", "-m", SMOKE, *map(str, EVERY)]
+    train = [
+        sys.executable,
+        "-m",
+        "gpuworker.launch.launcher",
+        "--standalone",
+        "-m",
+        SMOKE,
+        *map(str, EVERY),
+    ]
     script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@" --output "$0"'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(tmp_path), *train]
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        str(tmp_path),
+        *train,
+    ]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240)
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)

@@ -1,7 +1,9 @@
-"""A crash of the node at any moment of a save: what was not synced is gone, and no checkpoint is lost or half there.
+"""A crash of the node at any moment of a save: what was not synced is gone, and no checkpoint is
+lost or half there.
 
-The program records what each fsync puts on the disk. From that record the folder is made again as it would be after a
-crash, once with all deletions undone that were not synced, and once with none of them undone.
+The program records what each fsync puts on the disk. From that record the folder is made again as
+it would be after a crash, once with all deletions undone that were not synced, and once with none
+of them undone.
 """
 
 from __future__ import annotations
@@ -68,11 +70,20 @@ def test_no_crash_loses_a_checkpoint(tmp_path, monkeypatch, module, world):
     store, output = tmp_path / "store", tmp_path / "out"
     store.mkdir()
     output.mkdir()
-    flags: tuple[object, ...] = ("--features", 8, "--samples", 640, "--batch", 64 // world)  # 10 steps in an epoch
+    flags: tuple[object, ...] = (
+        "--features",
+        8,
+        "--samples",
+        640,
+        "--batch",
+        64 // world,
+    )  # 10 steps in an epoch
     if module == LM:
         flags = (*language_model(tmp_path), "--val", text_file(tmp_path), "--batch", 8)  # 17 steps
     epochs = ("--save-every", 1, "--epochs", -(-SAVES // 10))
-    Ranks(RECORDED, output, *flags, *epochs, world=world, PROGRAM=module, EVENTS=store, RUN_ID="run").end()
+    Ranks(
+        RECORDED, output, *flags, *epochs, world=world, PROGRAM=module, EVENTS=store, RUN_ID="run"
+    ).end()
     events = [json.loads(line) for line in (store / "events").read_text().splitlines()]
     names = [event["saved"] for event in events if "saved" in event]
     assert len(names) >= SAVES and len(set(names)) == len(names)

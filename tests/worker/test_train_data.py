@@ -15,7 +15,13 @@ from hack import small_models
 from hack.small_models import CHATML, ENDS, byte_tokenizer
 from tests.helpers.train_runs import texts, write
 
-TURNS = [("system", "S"), ("user", "Q1"), ("assistant", " A1 "), ("user", "Q2"), ("assistant", "A2")]
+TURNS = [
+    ("system", "S"),
+    ("user", "Q1"),
+    ("assistant", " A1 "),
+    ("user", "Q2"),
+    ("assistant", "A2"),
+]
 MESSAGES = [{"role": role, "content": content} for role, content in TURNS]
 HEADER = "<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n"
 TEMPLATES = {
@@ -51,7 +57,12 @@ def learned(tokenizer, sample: dict[str, list[int]]) -> list[str]:
 
 
 def samples_of(tmp_path, tokenizer, *rows: dict, **options) -> list[dict]:
-    return read(str(write(tmp_path / "data.jsonl", [*rows])), tokenizer, options.pop("limit", 1000), **options)
+    return read(
+        str(write(tmp_path / "data.jsonl", [*rows])),
+        tokenizer,
+        options.pop("limit", 1000),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -84,16 +95,26 @@ def test_a_template_that_does_not_show_what_is_learned_is_refused_with_its_line(
     with pytest.raises(DataError, match=r"data\.jsonl:2: "):
         lines = [{"messages": MESSAGES[1:2] + MESSAGES[4:]}, {"messages": MESSAGES}]
         first = CHATML if name == "refuses the role" else BAD_TEMPLATES[name]
-        template = "{% if messages | length > 2 %}" + BAD_TEMPLATES[name] + "{% else %}" + CHATML + "{% endif %}"
+        template = (
+            "{% if messages | length > 2 %}"
+            + BAD_TEMPLATES[name]
+            + "{% else %}"
+            + CHATML
+            + "{% endif %}"
+        )
         samples_of(tmp_path, byte_tokenizer(template if first else first), *lines)
 
 
 @pytest.mark.parametrize("tokens", [{"pad_token": "p"}, {"eos_token": "p"}, {}], ids=str)
 def test_a_batch_is_padded_on_the_right(tokens):
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "p": 1}, unk_token="a"))
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, padding_side="left", **tokens)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, padding_side="left", **tokens
+    )
     before = dict(tokenizer.special_tokens_map)
-    batch = collator(tokenizer)([{"input_ids": [1, 2], "labels": [-100, 2]}, {"input_ids": [3], "labels": [3]}])
+    batch = collator(tokenizer)(
+        [{"input_ids": [1, 2], "labels": [-100, 2]}, {"input_ids": [3], "labels": [3]}]
+    )
     assert batch["input_ids"].tolist() == [[1, 2], [3, 1 if tokens else 0]]
     assert (tokenizer.special_tokens_map, tokenizer.padding_side) == (before, "left")
     assert batch["labels"].tolist() == [[-100, 2], [3, -100]]
@@ -123,7 +144,11 @@ def reference(tokenizer, row: dict) -> tuple[list[int], list[int]]:
         body, newline = encode(message["content"] + "<|im_end|>"), encode("\n")
         answer = message["role"] == "assistant"
         ids += head + body + newline
-        labels += [IGNORED] * len(head) + (body if answer else [IGNORED] * len(body)) + [IGNORED] * len(newline)
+        labels += (
+            [IGNORED] * len(head)
+            + (body if answer else [IGNORED] * len(body))
+            + [IGNORED] * len(newline)
+        )
     return ids, labels
 
 
@@ -157,14 +182,35 @@ def test_the_losses_are_those_of_a_plain_loop(tmp_path, kind, rows):
     """One sample at a time, without padding, and labels by hand."""
     small_models.make(tmp_path, kind)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    models = [transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32) for _ in range(2)]
+    models = [
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+        for _ in range(2)
+    ]
     expected = plain_loop(models[0].train(), tokenizer, ROWS[rows], 4)
-    settings = {"per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-3, "logging_steps": 1}
-    settings |= {"lr_scheduler_type": "constant", "report_to": "none", "save_strategy": "no", "use_cpu": True}
-    settings |= {"disable_tqdm": True, "train_sampling_strategy": "sequential", "output_dir": str(tmp_path)}
+    settings = {
+        "per_device_train_batch_size": 4,
+        "max_steps": 4,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+    }
+    settings |= {
+        "lr_scheduler_type": "constant",
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+    }
+    settings |= {
+        "disable_tqdm": True,
+        "train_sampling_strategy": "sequential",
+        "output_dir": str(tmp_path),
+    }
     losses, samples = Losses(), samples_of(tmp_path, tokenizer, *ROWS[rows])
     transformers.Trainer(
-        models[1], transformers.TrainingArguments(**settings), collator(tokenizer), samples, callbacks=[losses]
+        models[1],
+        transformers.TrainingArguments(**settings),
+        collator(tokenizer),
+        samples,
+        callbacks=[losses],
     ).train()
     assert expected and max(abs(a - b) for a, b in zip(losses.found, expected, strict=True)) < 1e-5
     assert json.dumps(losses.found) != json.dumps(losses.found[:1] * 4)

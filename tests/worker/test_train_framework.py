@@ -15,7 +15,15 @@ import pytest
 from gpuworker.train.callbacks.durable import newest
 from hack.paths import REPO
 from tests.helpers.processes import environment
-from tests.helpers.train_runs import LM, Ranks, checkpoints, hashes, language_model, text_file, write
+from tests.helpers.train_runs import (
+    LM,
+    Ranks,
+    checkpoints,
+    hashes,
+    language_model,
+    text_file,
+    write,
+)
 
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
 OFTEN = ("--set", "logging_steps=1")
@@ -68,11 +76,17 @@ def test_a_setting_that_would_lose_checkpoints_is_refused(tmp_path, model, setti
 def test_each_epoch_has_a_loss_and_the_best_is_kept(tmp_path, model):
     val = text_file(tmp_path, 37, seed=2)
     done = run(tmp_path, *model, "--val", val, "--epochs", 3, "--keep", 1)
-    losses = [float(line.split("val_loss=")[1].split()[0]) for line in done.output.splitlines() if "[EPOCH]" in line]
+    losses = [
+        float(line.split("val_loss=")[1].split()[0])
+        for line in done.output.splitlines()
+        if "[EPOCH]" in line
+    ]
     assert len(losses) == 3 and losses[2] < losses[0]
     best = f"epoch-{losses.index(min(losses)) + 1:04d}"
     assert os.readlink(tmp_path / "run" / "best") == best and best in checkpoints(tmp_path)
-    assert {"config.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run/best/rank-0").iterdir()}
+    assert {"config.json", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "run/best/rank-0").iterdir()
+    }
 
 
 def test_val_beside_the_data_is_taken(tmp_path, model):
@@ -84,7 +98,10 @@ def test_val_beside_the_data_is_taken(tmp_path, model):
 def test_a_second_sigterm_after_the_save_changes_nothing(tmp_path, model):
     command = [sys.executable, "-m", LM, "--output", tmp_path, *model, "--epochs", 100, *OFTEN]
     process = subprocess.Popen(
-        [*map(str, command)], env=environment(HF_HUB_OFFLINE=1), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*map(str, command)],
+        env=environment(HF_HUB_OFFLINE=1),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     with process:
         next(line for line in process.stdout if line.startswith(b"[STEP]"))
@@ -108,7 +125,9 @@ def test_a_last_step_amid_an_epoch_is_saved_once(tmp_path, model):
     assert done.fact("DONE", "status") == "finished"
 
 
-@pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", "parts.json"])
+@pytest.mark.parametrize(
+    "part", ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", "parts.json"]
+)
 @pytest.mark.parametrize("damage", ["missing", "cut", "empty"])
 def test_a_checkpoint_that_lacks_a_part_is_never_resumed_from(tmp_path, model, part, damage):
     flags = (*model, "--save-every", 10, "--set", "max_steps=17")
@@ -146,7 +165,9 @@ def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags)
 
 def test_it_trains_without_a_launcher(tmp_path, model):
     command = [sys.executable, "-m", LM, "--output", tmp_path, *model, "--set", "max_steps=2"]
-    done = subprocess.run([*map(str, command)], env=environment(HF_HUB_OFFLINE=1), capture_output=True, timeout=120)
+    done = subprocess.run(
+        [*map(str, command)], env=environment(HF_HUB_OFFLINE=1), capture_output=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -165,14 +186,20 @@ def test_steps_that_are_not_finite_do_not_count(tmp_path, model):
 def test_settings_act(tmp_path, model, flags):
     for name, more in {"plain": (), "again": (), "changed": flags}.items():
         run(tmp_path / name, *model, *more)
-    states = [(tmp_path / name / "run/epoch-0001/rank-0/optimizer.pt").read_bytes() for name in os.listdir(tmp_path)]
+    states = [
+        (tmp_path / name / "run/epoch-0001/rank-0/optimizer.pt").read_bytes()
+        for name in os.listdir(tmp_path)
+    ]
     assert len({*states}) == 2, "another optimizer state, and only for the other setting"
     files = {path.name for path in (tmp_path / "changed/run/epoch-0001/rank-0").iterdir()}
     assert ("adapter_model.safetensors" in files) == (flags[0] == "--lora")
 
 
 def test_new_weights_are_the_same_at_each_start(tmp_path, model):
-    losses = {run(tmp_path / str(n), *model, "--from-scratch", "--lora", 2).fact("STEP", "loss") for n in range(2)}
+    losses = {
+        run(tmp_path / str(n), *model, "--from-scratch", "--lora", 2).fact("STEP", "loss")
+        for n in range(2)
+    }
     assert len(losses) == 1
 
 
@@ -180,10 +207,33 @@ def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path, model
     """On a file system of 3 MB in a namespace of its own."""
     out = tmp_path / "out"
     out.mkdir()
-    train = [sys.executable, "-m", LM, "--output", str(out), *map(str, model), "--keep", "0", "--save-every", "2"]
+    train = [
+        sys.executable,
+        "-m",
+        LM,
+        "--output",
+        str(out),
+        *map(str, model),
+        "--keep",
+        "0",
+        "--save-every",
+        "2",
+    ]
     script = 'mount -t tmpfs -o size=3m none "$0" && "$@"; code=$?; ls "$0/run" >&2; exit $code'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(out), *train]
-    done = subprocess.run(command, env=environment(HF_HUB_OFFLINE=1), capture_output=True, text=True, timeout=240)
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        str(out),
+        *train,
+    ]
+    done = subprocess.run(
+        command, env=environment(HF_HUB_OFFLINE=1), capture_output=True, text=True, timeout=240
+    )
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 1 and "No space left on device" in done.stderr
@@ -209,12 +259,18 @@ BAD_DATA = {
     "number": (GOOD + '{"text": 3}', "text: must be a text"),
     "no completion": (GOOD + '{"prompt": "a"}', "completion: must be a text"),
     "no messages": (GOOD + '{"messages": []}', "messages: must be a list"),
-    "another kind": (GOOD + '{"prompt": "a", "completion": "b"}', "has prompt, the lines before have text"),
+    "another kind": (
+        GOOD + '{"prompt": "a", "completion": "b"}',
+        "has prompt, the lines before have text",
+    ),
     "binary": (GOOD.encode() + b"\xff\xfe\n", "codec can't decode"),
     "no answer": (messages(ASK), "messages"),
     "an answer of nothing": (messages(ASK, {"role": "assistant", "content": None}), "messages"),
     "no content": (messages(ASK, {"role": "assistant"}), "messages"),
-    "parts": (messages(ASK, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}), "messages"),
+    "parts": (
+        messages(ASK, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}),
+        "messages",
+    ),
     "no role": (messages({"content": "a"}, ANSWER), "messages"),
     "a text": (messages("a", ANSWER), "messages"),
 }
@@ -232,4 +288,6 @@ def test_bad_data_are_refused_with_file_and_line(tmp_path, model, name):
 def test_samples_are_no_longer_than_the_models_positions(tmp_path):
     model = language_model(tmp_path, "gpt2")
     file = write(tmp_path / "m.jsonl", [{"text": 600 * "a"}])
-    assert run(tmp_path, *model, "--data", file, "--seq-len", 1024).fact("TRAIN", "seq_len") == "512"
+    assert (
+        run(tmp_path, *model, "--data", file, "--seq-len", 1024).fact("TRAIN", "seq_len") == "512"
+    )

@@ -1,7 +1,8 @@
-"""The examples of other training libraries under ddp-launch, with the real libraries: make test-trainers.
+"""The examples of other training libraries under ddp-launch, with the real libraries: make
+test-trainers.
 
-A run of two nodes is stopped and resumed, and ends with the weights of a run that was not stopped. The verdict names a
-rank that crashes, and one that hangs.
+A run of two nodes is stopped and resumed, and ends with the weights of a run that was not stopped.
+The verdict names a rank that crashes, and one that hangs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def example(library: str) -> Path:
     return REPO / "values-examples" / f"ddp-run-{library}" / "code" / "train.py"
 
 
-def begin(start, folder: Path, out: Path, *program: object, flags: tuple = (), attempt: int = 0) -> Run:
+def begin(
+    start, folder: Path, out: Path, *program: object, flags: tuple = (), attempt: int = 0
+) -> Run:
     run = Run(start, folder, torch=True)
     for node in range(2):
         command = (*program, "--output", out)
@@ -61,7 +64,10 @@ def begin(start, folder: Path, out: Path, *program: object, flags: tuple = (), a
 
 
 def last_step(text: str) -> int:
-    return max(map(int, re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", text, re.MULTILINE)), default=0)
+    return max(
+        map(int, re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", text, re.MULTILINE)),
+        default=0,
+    )
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -81,23 +87,36 @@ def test_a_stopped_run_saves_and_the_next_start_continues_it(start, tmp_path, li
     assert first.wait() == [75, 75], first.output
     for pod in first.pods:
         assert "exit_code=75 cause=saved" in pod.verdicts[-1], pod.output
-    stopped_at = int(re.search(r"^\[DONE\] .*status=saved .*step=(\d+)", first.output, re.MULTILINE)[1])
+    stopped_at = int(
+        re.search(r"^\[DONE\] .*status=saved .*step=(\d+)", first.output, re.MULTILINE)[1]
+    )
     assert 10 <= stopped_at < 300
     second = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300, attempt=1)
     assert second.wait() == [0, 0], second.output
-    steps = [int(step) for step in re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", second.output, re.MULTILINE)]
+    steps = [
+        int(step)
+        for step in re.findall(
+            r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", second.output, re.MULTILINE
+        )
+    ]
     assert stopped_at < min(steps) <= stopped_at + 5 and max(steps) == 300
-    resumed, expected = (weights(tmp_path / name / "test" / FINAL[library]) for name in ("out", "whole"))
+    resumed, expected = (
+        weights(tmp_path / name / "test" / FINAL[library]) for name in ("out", "whole")
+    )
     assert expected and all(torch.equal(resumed[name], expected[name]) for name in expected)
 
 
 @libraries
 def test_a_crash_is_named(start, tmp_path, library):
-    fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "raise FileNotFoundError('no such shard')"))
+    fault = Run(start, tmp_path).script(
+        FAULTY.replace("FAULT", "raise FileNotFoundError('no such shard')")
+    )
     run = begin(start, tmp_path, tmp_path / "out", fault, example(library))
     assert run.wait() == [1, 1], run.output
     for pod in run.pods:
-        assert "cause=program-failed" in pod.verdicts[-1] and "rank 1" in pod.verdicts[-1], pod.output
+        assert "cause=program-failed" in pod.verdicts[-1] and "rank 1" in pod.verdicts[-1], (
+            pod.output
+        )
         assert "no such shard" in pod.verdicts[-1], pod.output
 
 
@@ -114,7 +133,9 @@ def test_a_hang_is_found(start, tmp_path, library):
     )
     assert run.wait() == [70, 70], run.output
     for pod in run.pods:
-        assert "cause=no-progress" in pod.verdicts[-1] and fault.name in pod.verdicts[-1], pod.output
+        assert "cause=no-progress" in pod.verdicts[-1] and fault.name in pod.verdicts[-1], (
+            pod.output
+        )
 
 
 def test_ranks_that_see_other_checkpoints_are_refused(start, tmp_path):
@@ -123,6 +144,10 @@ def test_ranks_that_see_other_checkpoints_are_refused(start, tmp_path):
     first = begin(start, tmp_path, tmp_path / "out", apart, example("lightning"), "--steps", 50)
     assert first.wait() == [0, 0], first.output
     assert not list((tmp_path / "out-1").rglob("*.ckpt")), "rank 0 writes the checkpoint"
-    second = begin(start, tmp_path, tmp_path / "out", apart, example("lightning"), "--steps", 100, attempt=1)
+    second = begin(
+        start, tmp_path, tmp_path / "out", apart, example("lightning"), "--steps", 100, attempt=1
+    )
     assert second.wait() == [1, 1], second.output
-    assert "rank 1 resumes at step 0, rank 0 at step 50" in second.pods[0].verdicts[-1], second.output
+    assert "rank 1 resumes at step 0, rank 0 at step 50" in second.pods[0].verdicts[-1], (
+        second.output
+    )

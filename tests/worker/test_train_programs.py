@@ -1,4 +1,6 @@
-"""What both programs promise: a result that neither the number of ranks nor a run that is cut off changes."""
+"""What both programs promise: a result that neither the number of ranks nor a run that is cut off
+changes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Program(NamedTuple):
     def run(self, folder: Path, world: int, *more: object) -> Ranks:
         return Ranks(self.module, folder, *self.flags(world), *more, world=world).end()
 
-    def cut_off(self, folder: Path, step: int, number: signal.Signals, world: int, *more: object) -> Ranks:
+    def cut_off(
+        self, folder: Path, step: int, number: signal.Signals, world: int, *more: object
+    ) -> Ranks:
         return cut_off(self.slow, folder, step, number, *self.flags(world), *more, world=world)
 
 
@@ -36,7 +40,9 @@ def program(request, tmp_path_factory) -> Program:
     slow = str(REPO / "tests/launch_programs/slow_")
     if request.param == SMOKE:
         small = ("--samples", 754, "--features", 16)
-        return Program(SMOKE, f"{slow}training.py", lambda world: (*small, "--batch", 64 // world), 12)
+        return Program(
+            SMOKE, f"{slow}training.py", lambda world: (*small, "--batch", 64 // world), 12
+        )
     folder = tmp_path_factory.mktemp("model")
     # Neither 130 samples nor 37 give each rank of four one in the last step.
     files = ("--data", text_file(folder, 130), "--val", text_file(folder, 37, seed=2))
@@ -55,7 +61,9 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, program, number
     program.run(tmp_path / "whole", world, *EVERY)
     for cut in range(CUTS):
         folder = tmp_path / str(cut)
-        first = program.cut_off(folder, random.randrange(1, 2 * program.steps - 1), number, world, *EVERY)
+        first = program.cut_off(
+            folder, random.randrange(1, 2 * program.steps - 1), number, world, *EVERY
+        )
         assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
         made = [path.name for path in (folder / "run").glob("epoch-*")]
         # The end of an epoch has no step in its name.

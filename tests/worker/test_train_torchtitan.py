@@ -1,4 +1,6 @@
-"""LaunchedTrainer with a stand-in that calls it as torchtitan's Trainer.train does; torchtitan itself needs a GPU."""
+"""LaunchedTrainer with a stand-in that calls it as torchtitan's Trainer.train does; torchtitan
+itself needs a GPU.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ class Trainer:
 
     def __init__(self, config):
         self.config, self.step, self.saved = config, 0, []
-        self.checkpointer = types.SimpleNamespace(last_save_model_only=True, save=self.save, close=lambda: None)
+        self.checkpointer = types.SimpleNamespace(
+            last_save_model_only=True, save=self.save, close=lambda: None
+        )
         self.metrics_processor = types.SimpleNamespace(log=lambda *rest, **more: None)
 
     def save(self, step, last_step=False):
         if last_step or step % self.config.checkpoint.interval == 0:
-            self.saved.append((step, "model" if last_step and self.checkpointer.last_save_model_only else "all"))
+            self.saved.append(
+                (step, "model" if last_step and self.checkpointer.last_save_model_only else "all")
+            )
 
     def should_continue_training(self):
         return self.step < self.config.training.steps
@@ -47,7 +53,10 @@ def launched(monkeypatch):
     package.trainer = types.ModuleType("torchtitan.trainer")
     package.trainer.Trainer = Trainer
     monkeypatch.setitem(sys.modules, "torchtitan", package)
-    package.config, package.tools = types.ModuleType("torchtitan.config"), types.ModuleType("torchtitan.tools")
+    package.config, package.tools = (
+        types.ModuleType("torchtitan.config"),
+        types.ModuleType("torchtitan.tools"),
+    )
     package.config.ConfigManager = package.logging = types.ModuleType("torchtitan.tools.logging")
     package.logging.init_logger = None
     for name, module in (("trainer", package.trainer), ("config", package.config), ("tools", package.tools),
@@ -59,12 +68,18 @@ def launched(monkeypatch):
 
 
 def config(enable: bool = True) -> types.SimpleNamespace:
-    checkpoint = types.SimpleNamespace(enable=enable, load_only=False, interval=4, folder="checkpoint")
+    checkpoint = types.SimpleNamespace(
+        enable=enable, load_only=False, interval=4, folder="checkpoint"
+    )
     return types.SimpleNamespace(checkpoint=checkpoint, training=types.SimpleNamespace(steps=10))
 
 
-@pytest.mark.parametrize(("stop_at", "saved"), [(3, [(3, "all")]), (4, [(4, "all")]), (5, [(4, "all"), (5, "all")])])
-def test_sigterm_saves_once_what_a_run_resumes_from_and_exits_with_75(launched, capsys, stop_at, saved):
+@pytest.mark.parametrize(
+    ("stop_at", "saved"), [(3, [(3, "all")]), (4, [(4, "all")]), (5, [(4, "all"), (5, "all")])]
+)
+def test_sigterm_saves_once_what_a_run_resumes_from_and_exits_with_75(
+    launched, capsys, stop_at, saved
+):
     trainer = launched(config())
     with pytest.raises(SystemExit) as ended:
         trainer.train(stop_at)

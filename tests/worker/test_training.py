@@ -22,7 +22,9 @@ def test_it_learns_and_repeats_bit_for_bit():
 
 
 def test_flop_of_a_token_by_hand():
-    """One block of width 4: 12·4² weights in matrices, then norms and biases, a head of 4·10, attention of 12·1·4·8."""
+    """One block of width 4: 12·4² weights in matrices, then norms and biases, a head of 4·10,
+    attention of 12·1·4·8.
+    """
     shape = training_steps.Shape(layers=1, width=4, heads=2, length=8, batch=1, words=10)
     norms_and_biases = 2 * (4 + 4) + 12 + 4 + 16 + 4
     assert (
@@ -41,7 +43,12 @@ def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.
         "all_reduce_s": all_reduce_s,
     }
     return [
-        {"label": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [alone_s - 0.1 * rank], **fixed}
+        {
+            "label": f"rank {rank}",
+            "device": f"cuda:{rank}",
+            "alone_s": [alone_s - 0.1 * rank],
+            **fixed,
+        }
         for rank in range(count)
     ]
 
@@ -55,14 +62,19 @@ def test_mfu_and_efficiency_of_gpus():
     found = values(training_steps.evidence(gpus(2, alone_s=1.9, together_s=2.0), PLAN, 1))
     assert found["mfu cuda:1"] == pytest.approx(0.5)
     assert found["tokens_per_s cuda:0"] == pytest.approx(500)
-    assert found["weak_scaling"] == pytest.approx(0.95), "against the slowest of all devices without communication"
+    assert found["weak_scaling"] == pytest.approx(0.95), (
+        "against the slowest of all devices without communication"
+    )
 
 
 def test_scaling_is_judged_only_where_compute_dominates():
     found = training_steps.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0), PLAN, 1)
     assert "weak_scaling" not in values(found)
     assert "compute does not dominate" in found.inapplicable["weak_scaling"]
-    assert training_steps.evidence(gpus(1, 1.0, 1.0), PLAN, 1).inapplicable["weak_scaling"] == "one device"
+    assert (
+        training_steps.evidence(gpus(1, 1.0, 1.0), PLAN, 1).inapplicable["weak_scaling"]
+        == "one device"
+    )
 
 
 @pytest.mark.slow

@@ -34,7 +34,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--output", default="/out")
 parser.add_argument("--steps", type=int, default=200)
 options = parser.parse_args()
-folder = Path(options.output, os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
+folder = Path(
+    options.output, os.environ.get("RUN_ID", "run")
+)  # the chart sets RUN_ID to the run's name
 torch.manual_seed(0)
 cpu = not torch.cuda.is_available()
 gloo = [InitProcessGroupKwargs(backend="gloo")] if cpu and "RANK" in os.environ else []

@@ -30,10 +30,20 @@ parser.add_argument("--steps", type=int, default=200)
 options = parser.parse_args()
 torch.manual_seed(0)
 model = GPT2LMHeadModel(
-    GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    GPT2Config(
+        vocab_size=WORDS,
+        n_positions=LENGTH,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
 )
 arguments = TrainingArguments(
-    output_dir=os.path.join(options.output, os.environ.get("RUN_ID", "run")),  # the chart sets RUN_ID to the run's name
+    output_dir=os.path.join(
+        options.output, os.environ.get("RUN_ID", "run")
+    ),  # the chart sets RUN_ID to the run's name
     max_steps=options.steps,
     per_device_train_batch_size=8,
     learning_rate=1e-3,

@@ -34,7 +34,9 @@ class Counting(IterableDataset):
 class Next(LightningModule):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Embedding(WORDS, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, WORDS))
+        self.layers = nn.Sequential(
+            nn.Embedding(WORDS, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, WORDS)
+        )
 
     def train_dataloader(self):
         # Lightning starts a loader without a state from its first row, so this one starts where the run is.
@@ -72,13 +74,17 @@ class LaunchCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step == self.step:  # the gradients of this batch are not applied yet, so not saved
+        if (
+            trainer.global_step == self.step
+        ):  # the gradients of this batch are not applied yet, so not saved
             return
         self.step = trainer.global_step
         if trainer.is_global_zero and self.step % trainer.log_every_n_steps == 0:
             loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
             rate = trainer.optimizers[0].param_groups[0]["lr"]
-            print(f"[STEP] rank=0 step={self.step} loss={float(loss):.6g} lr={rate:.6g}", flush=True)
+            print(
+                f"[STEP] rank=0 step={self.step} loss={float(loss):.6g} lr={rate:.6g}", flush=True
+            )
         if self.stop.agreed():
             trainer.save_checkpoint(self.path)
             self.stop.exit_saved(self.step, SAVED)
@@ -98,7 +104,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--output", default="/out")
 parser.add_argument("--steps", type=int, default=200)
 options = parser.parse_args()
-folder = os.path.join(options.output, os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
+folder = os.path.join(
+    options.output, os.environ.get("RUN_ID", "run")
+)  # the chart sets RUN_ID to the run's name
 torch.manual_seed(0)
 trainer = Trainer(
     num_nodes=int(os.environ.get("NNODES", 1)),

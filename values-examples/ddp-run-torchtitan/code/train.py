@@ -41,16 +41,25 @@ class LaunchedTrainer(Trainer):
         self.checkpointer.close()  # waits until what is being saved is on the volume
         self.stop.exit_saved(self.step, f"{settings.folder}/step-{self.step}")
 
-    def log_step(self, step: int, loss: float, largest_loss: float, norm: float, *rest, **more) -> None:
+    def log_step(
+        self, step: int, loss: float, largest_loss: float, norm: float, *rest, **more
+    ) -> None:
         self.log_metrics(step, loss, largest_loss, norm, *rest, **more)
         if global_rank() == 0:
-            print(f"[STEP] rank=0 step={step}/{self.config.training.steps} loss={loss:.6g}", flush=True)
+            print(
+                f"[STEP] rank=0 step={step}/{self.config.training.steps} loss={loss:.6g}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
-    folder = os.path.join("/out", os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
+    folder = os.path.join(
+        "/out", os.environ.get("RUN_ID", "run")
+    )  # the chart sets RUN_ID to the run's name
     init_logger()
-    config = ConfigManager().parse_args(["--checkpoint.enable", "--dump_folder", folder, *sys.argv[1:]])
+    config = ConfigManager().parse_args(
+        ["--checkpoint.enable", "--dump_folder", folder, *sys.argv[1:]]
+    )
     trainer = LaunchedTrainer(config)
     trainer.train()
     trainer.close()

@@ -22,7 +22,9 @@ class Handler(BaseHTTPRequestHandler):
 server = HTTPServer(("", 8080), Handler)
 while len(results) < ranks:
     server.handle_request()
-table = sorted((result for part in results.values() for result in part), key=lambda result: result["loss"])
+table = sorted(
+    (result for part in results.values() for result in part), key=lambda result: result["loss"]
+)
 print("RATE      MOMENTUM  LOSS")
 for result in table:
     print("{rate:<9} {momentum:<9} {loss:.3g}".format(**result))

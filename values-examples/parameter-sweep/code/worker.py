@@ -29,7 +29,9 @@ def send(result: dict) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:
-            return urllib.request.urlopen(COLLECTOR, json.dumps(result).encode(), timeout=10).close()
+            return urllib.request.urlopen(
+                COLLECTOR, json.dumps(result).encode(), timeout=10
+            ).close()
         except (urllib.error.URLError, ConnectionError):
             if time.monotonic() > deadline:
                 raise

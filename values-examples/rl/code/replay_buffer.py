@@ -35,6 +35,8 @@ def stop(*_: object) -> None:
 
 
 signal.signal(signal.SIGTERM, stop)
-threading.Thread(target=Server(add=add, sample=sample, walks=lambda _: walks).serve_forever, daemon=True).start()
+threading.Thread(
+    target=Server(add=add, sample=sample, walks=lambda _: walks).serve_forever, daemon=True
+).start()
 while True:
     signal.pause()

@@ -18,7 +18,10 @@ total: list = []
 
 def add_up() -> None:
     global parts, total
-    total, parts = [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)], []
+    total, parts = (
+        [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)],
+        [],
+    )
 
 
 meeting = threading.Barrier(RANKS, action=add_up)
@@ -51,7 +54,10 @@ while reached < GOOD or len(lake.best_path(table) or []) != lake.SHORTEST:
     part = [*learn(sample["steps"]), [sample["reached"]]]
     *change, [reached] = all_reduce(part) if RANK == 0 else call("trainer-0", "all_reduce", part)
     reached /= RANKS  # the same number on all ranks, so all stop together
-    table = [[old + new for old, new in zip(*rows, strict=True)] for rows in zip(table, change, strict=True)]
+    table = [
+        [old + new for old, new in zip(*rows, strict=True)]
+        for rows in zip(table, change, strict=True)
+    ]
     updates += 1
     if updates % 50 == 0:
         print(f"UPDATE {updates}: {reached:.0f} of the last 50 walks reach the goal", flush=True)
@@ -59,4 +65,6 @@ if RANK == 0:
     server.close()
     for name, count in sorted(call("replay-buffer-0", "walks").items()):
         print(f"WALKS {name} {count}")
-print(f"LEARNED {' '.join(lake.best_path(table))} after {updates} updates in {time.monotonic() - start:.1f} s")
+print(
+    f"LEARNED {' '.join(lake.best_path(table))} after {updates} updates in {time.monotonic() - start:.1f} s"
+)

@@ -50,7 +50,9 @@ dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 if rank == 0:
     FOLDER.mkdir(exist_ok=True)
-    threading.Thread(target=ThreadingHTTPServer(("", 8080), Handler).serve_forever, daemon=True).start()
+    threading.Thread(
+        target=ThreadingHTTPServer(("", 8080), Handler).serve_forever, daemon=True
+    ).start()
 torch.manual_seed(0)
 model = DistributedDataParallel(network())
 optimizer = torch.optim.Adam(model.parameters(), lr=0.03)

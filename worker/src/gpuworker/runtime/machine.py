@@ -1,5 +1,6 @@
-"""What this container has, as files and the kernel tell it: GPUs of any vendor, CPUs, torch, network
-interfaces, and volumes that are full. Nothing opens a GPU, and nothing is imported to find out.
+"""What this container has, as files and the kernel tell it: GPUs of any vendor, CPUs, torch,
+network interfaces, and volumes that are full. Nothing opens a GPU, and nothing is imported to find
+out.
 
 Standard library only.
 """
