@@ -2,9 +2,9 @@
 
 python -m tests.helpers.example_fleets FILE       240 nodes with 8 GPUs and 15 kinds of fault
 
-docs/fleet-page.png is a screenshot of that page: chromium --headless --hide-scrollbars --no-sandbox
---window-size=1280,800 --screenshot=docs/fleet-page.png FILE docs/fleet-cause.png is its seventh
-cause, opened, in a window of 900 pixels.
+docs/fleet-page.png is a screenshot of that page by Chromium (--headless --hide-scrollbars
+--no-sandbox --window-size=1280,800 --screenshot=docs/fleet-page.png FILE). docs/fleet-cause.png is
+its seventh cause, opened, in a window of 900 pixels.
 """
 
 from __future__ import annotations
