@@ -15,7 +15,7 @@ from hack import test_cluster
 from tests.cluster.test_node_actions import STATE, UNFIT, install, is_tainted
 from tests.e2e.test_kueue import queue_by_topology
 from tests.e2e.test_kueue_runs import complete
-from tests.helpers.ddp_pods import TRAIN, node_pods, pod_name, start
+from tests.helpers.ddp_pods import TRAIN, node_pods, pod_name, start, wait_until_training
 from tests.helpers.kube import Cluster, Namespace, wait_until
 
 pytestmark = pytest.mark.matrix
@@ -52,7 +52,7 @@ def test_a_run_leaves_the_node_that_has_our_mark(queue: Namespace) -> None:
     settings = f"nodes=2,maxRestarts=3,kueue.queueName=queue,{ONE_PER_NODE}"
     template = f"podTemplate.metadata.annotations={BY_NODE}"
     start(queue, "--set", settings, "--set-json", template, program=TRAIN.replace("FAULT", "pass"))
-    wait_until(lambda: "trains" in queue.logs(pod_name(queue, 1), "trainer"), "the run trains", 300)
+    wait_until_training(queue)
     before = placed(queue)
     victim = next(
         pod["spec"]["nodeName"]

@@ -34,7 +34,7 @@ from gpuworker.fleet.http_handler import (
     ReportServer,
 )
 from gpuworker.fleet.kubernetes import KubeApi, PodList
-from gpuworker.fleet.marks import ACTIONS, Rules
+from gpuworker.fleet.marks import ACTIONS, HOUR_S, Rules
 from gpuworker.fleet.node_actions import NodeActions
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
@@ -190,7 +190,7 @@ def serve(args: argparse.Namespace) -> int:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
         logged, pods = "", PodList(args.list_pods, KubeApi()) if args.list_pods else None
-        rules = Rules(args.node_actions, args.name)
+        rules = Rules(args.node_actions, args.name, args.hour)
         actions = NodeActions(rules, args.dry_run, pods) if args.node_actions else None
         while True:
             fleet = look(store, pods)
@@ -251,6 +251,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="mark nodes that failed in Kubernetes; needs --list-pods and --name",
     )
     add("--dry-run", action="store_true", help="say what would be marked, and mark nothing")
+    add(
+        "--hour",
+        type=positive,
+        default=HOUR_S,
+        metavar="S",
+        help="for which marks are limited, and between two passes (default: 3600)",
+    )
     add("--patrol", action="store_true", help="nodes are tested again and again: the last counts")
     add("--stay", action="store_true", help="pods stay after their test: name those that are gone")
     add("--world", action="store_true", help="let the pods run the checks across nodes, too")
