@@ -98,6 +98,13 @@ def _kinds(error: ValidationError) -> list[str]:
     return [kinds] if isinstance(kinds, str) else kinds
 
 
+# What others call fields that a group file does not have.
+ELSEWHERE = {
+    "dependson": "set tasks.TASK.dependsOn in values of the chart, behind those of jobgen",
+    "readinessprobe": "write it in config.kubernetes.pod_config, in containers[0]",
+}
+
+
 def _any_of(validator, branches: list, value: object, _) -> Iterator[ValidationError]:
     """The errors of the alternative whose type fits: no two share a type."""
     kinds = []
@@ -116,7 +123,9 @@ def _others(validator, schema, value: object, whole: dict) -> Iterator[Validatio
     known = whole.get("properties", {})
     for key in [key for key in value if key not in known] if isinstance(value, dict) else ():
         if schema is False:
-            message = "unknown field" + did_you_mean(key, known, len(value))
+            place = ELSEWHERE.get(str(key).replace("_", "").lower())
+            hint = f"; {place}" if place else did_you_mean(key, known, len(value))
+            message = "unknown field" + hint
             yield ValidationError(message, path=[key])
         else:
             yield from validator.descend(value[key], schema, path=key)
