@@ -27,6 +27,7 @@ import yaml
 from hack import test_cluster
 from hack.paths import ToolError, main
 from tests.baseline import faults
+from tests.helpers.ddp_pods import is_hook
 from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
 
 LIMIT_S = 180
@@ -60,7 +61,7 @@ def manifests(
         text = run(*command)
     else:
         text = (HERE / f"{way}.yaml").read_text()
-    objects = [item for item in yaml.safe_load_all(text) if item]
+    objects = [item for item in yaml.safe_load_all(text) if item and not is_hook(item)]
     workload = next(
         item["spec"] for item in objects if item["kind"] in ("Job", "JobSet", "StatefulSet")
     )
