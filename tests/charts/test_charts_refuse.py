@@ -30,7 +30,7 @@ etcd with a password: [ddp-run, {launcher: torchrun, rendezvous: {backend: etcd,
   etcd: {endpoint: 'user:word@etcd:2379'}}}, etcd/endpoint]
 a negative amount: [ddp-run, {resources: {requests: {cpu: -1}}}, cpu]
 a tag that is none: [gpu-accept, {image: {repository: reg/w, tag: a b}}, image/tag]
-a queue of a DaemonSet: [gpu-accept, {kueue: {queueName: team-a}}, 'kueue.queueName: ']
+a queue of a DaemonSet: [gpu-accept, {kueue: {queueName: team-a}}, 'workload: ']
 no time to save: [ddp-run, {terminationGracePeriodSeconds: 14}, 'terminationGracePeriodSeconds: ']
 # A misspelt field or value of Kubernetes.
 pod spec: [job-group, {tasks: {t: {run: 'true',
