@@ -13,9 +13,12 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from hack import small_models
 from tests.helpers.processes import SOURCE, environment, free_port, until
@@ -156,6 +159,23 @@ def cut_off(
         os.kill(process.pid, number)
     pause.touch()
     return ranks
+
+
+def on_small_disk(
+    folder: Path, megabytes: int, *train: object, then: str = "true", **variables: object
+) -> subprocess.CompletedProcess:
+    """Run a module with its arguments while `folder` is a file system of this size, and `then` in
+    the shell. It is in a namespace of its own; skips where the system does not allow one.
+    """
+    script = f'mount -t tmpfs -o size={megabytes}m none "$0" && "$@"; code=$?; {then}; exit $code'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(folder)]
+    command += [sys.executable, "-m", *map(str, train)]
+    done = subprocess.run(
+        command, env=environment(**variables), capture_output=True, text=True, timeout=240
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    return done
 
 
 def checkpoints(folder: Path) -> list[str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hack.paths import REPO
-from tests.helpers.processes import environment, until
-from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, cut_off, hashes
+from tests.helpers.processes import until
+from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, cut_off, hashes, on_small_disk
 
 # 24 steps of all ranks together in two epochs, the last of each with fewer samples.
 SMALL = ("--samples", 754, "--features", 16)
@@ -118,28 +116,6 @@ def test_a_second_writer_is_refused(tmp_path):
 
 def test_the_launcher_names_a_full_disk(tmp_path):
     """On a file system of 1 MB, which holds two checkpoints, in a namespace of its own."""
-    train = [
-        sys.executable,
-        "-m",
-        "gpuworker.launch.launcher",
-        "--standalone",
-        "-m",
-        SMOKE,
-        *map(str, EVERY),
-    ]
-    script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@" --output "$0"'
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        script,
-        str(tmp_path),
-        *train,
-    ]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240)
-    if "unshare" in done.stderr:
-        pytest.skip(done.stderr)
+    train = ["gpuworker.launch.launcher", "--standalone", "-m", SMOKE, *EVERY, "--output", tmp_path]
+    done = on_small_disk(tmp_path, 1, *train)
     assert done.returncode == 1 and " cause=disk-full " in done.stdout + done.stderr

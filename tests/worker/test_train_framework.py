@@ -21,6 +21,7 @@ from tests.helpers.train_runs import (
     checkpoints,
     hashes,
     language_model,
+    on_small_disk,
     text_file,
     write,
 )
@@ -207,35 +208,8 @@ def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path, model
     """On a file system of 3 MB in a namespace of its own."""
     out = tmp_path / "out"
     out.mkdir()
-    train = [
-        sys.executable,
-        "-m",
-        LM,
-        "--output",
-        str(out),
-        *map(str, model),
-        "--keep",
-        "0",
-        "--save-every",
-        "2",
-    ]
-    script = 'mount -t tmpfs -o size=3m none "$0" && "$@"; code=$?; ls "$0/run" >&2; exit $code'
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        script,
-        str(out),
-        *train,
-    ]
-    done = subprocess.run(
-        command, env=environment(HF_HUB_OFFLINE=1), capture_output=True, text=True, timeout=240
-    )
-    if "unshare" in done.stderr:
-        pytest.skip(done.stderr)
+    train = [LM, "--output", out, *model, "--keep", 0, "--save-every", 2]
+    done = on_small_disk(out, 3, *train, then='ls "$0/run" >&2', HF_HUB_OFFLINE=1)
     assert done.returncode == 1 and "No space left on device" in done.stderr
     assert "epoch-0001-step-00000002" in done.stderr
 
