@@ -61,8 +61,7 @@ FABRIC_MANAGER = Act(REBOOT, "Start the fabric manager, or reboot the node.")
 NVSWITCH = Act(
     TICKET,
     "An NVSwitch reported this: read the fabric manager's log, reset all GPUs of the node "
-    "together; if it returns, "
-    "RMA of the baseboard.",
+    "together; if it returns, RMA of the baseboard.",
 )
 NVLINK = Act(
     RESEAT,
@@ -75,8 +74,7 @@ PCIE = Act(
 PORT = Act(
     TICKET,
     "Reseat or replace the cable or transceiver of this network port; then look at the switch's "
-    "port, then replace "
-    "the adapter.",
+    "port, then replace the adapter.",
 )
 POWER = Act(
     CONFIGURE,
@@ -110,8 +108,7 @@ NETWORK = Act(
 START_POD = Act(
     START,
     "Find out why the pod does not run (kubectl get pods -o wide, kubectl describe node): no free "
-    "GPU, no image, "
-    "taint, or a node that is down.",
+    "GPU, no image, taint, or a node that is down.",
 )
 EXPECTED = Act(
     CONFIGURE,
@@ -128,14 +125,12 @@ LOOK = Act(
 SHARED = Act(
     TICKET,
     "All GPUs of the node have it: look for one cause that they share (BIOS and slot settings, "
-    "baseboard, driver, "
-    "power, cooling), and test again before a part is replaced.",
+    "baseboard, driver, power, cooling), and test again before a part is replaced.",
 )
 SHARED_PORTS = Act(
     TICKET,
     "All network ports of the node have it: look for one cause that they share (driver of the "
-    "adapters, subnet "
-    "manager, switch, power, BIOS) before a cable is replaced.",
+    "adapters, subnet manager, switch, power, BIOS) before a cable is replaced.",
 )
 
 # By danger: title, act, and what it explains.

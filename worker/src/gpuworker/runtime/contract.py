@@ -170,12 +170,6 @@ TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RAN
 # Every variable that is internal to this project starts so. No user needs such a name.
 INTERNAL_PREFIX = "GPU_CHARTS_"
 KEY_FILE_VARIABLE = f"{INTERNAL_PREFIX}KEY_FILE"
-# Internal variables that the charts set for the worker's programs.
-INTERNAL = {
-    KEY_FILE_VARIABLE: "file of the key that signs the messages between the pods of a release",
-    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count: a pod was evicted, stopped or lost",
-    "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
-}
 USER_NAME = "worker"  # default of USER
 
 RENDEZVOUS_PORT = 29500  # torchrun's store; also the default of MASTER_PORT
