@@ -140,7 +140,7 @@ class Hardware:
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,
                 "pci_gpus": self.pci_gpus,
                 **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
-                "nearest_adapters": near, "gpu_direct": "dma-buf", "mps_share": "", "shm_bytes": 64 << 30,
+                "nearest_adapters": near, "mps_share": "", "shm_bytes": 64 << 30,
                 "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
             }
         )  # fmt: skip

@@ -83,13 +83,6 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     _identity(plan, gpus, evidence)
     fabric.problems([fabric.Port(**each) for each in facts["ports"]], evidence)
     fabric.far_from_adapters(facts["nearest_adapters"], evidence)
-    if (
-        plan.device == "cuda"
-        and any(port["up"] for port in facts["ports"])
-        and not facts["gpu_direct"]
-    ):
-        words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
-        evidence.warn("no-gpu-direct", f"network adapters cannot reach the memory of GPUs: {words}")
     _host(plan, facts, evidence)
 
 

@@ -253,20 +253,11 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "differ": ("GPUs differ on a node", AS_OTHERS),
         "drift": ("differs from the other nodes", AS_OTHERS),
         "clock": ("the clock is wrong", AS_OTHERS),
-        "nvls-off": ("NVLink SHARP is off", FABRIC_MANAGER, SLOWS),
         "gpus-divided": (
             "GPUs are divided",
             Act(
                 RETEST,
                 "Test nodes whose GPUs are not divided, or each instance in a pod of its own.",
-            ),
-        ),
-        "no-gpu-direct": (
-            "no GPUDirect",
-            Act(
-                CONFIGURE,
-                "Load nvidia_peermem on the node (modprobe nvidia_peermem), or install the open "
-                "kernel module.",
             ),
         ),
         "far-cpus": (
