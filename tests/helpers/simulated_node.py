@@ -210,7 +210,7 @@ class Hardware:
         found.measurements = [
             Measurement("repeats", 100.0, "repeats", device) for device in DEVICES
         ]
-        names = registry.node_checks()["repeatability"].spec.fingerprints
+        names = registry.node_checks()["repeatability"].fingerprints
         usual = {
             device: {
                 name: hashlib.sha256(

@@ -13,7 +13,7 @@ from tests.helpers.fleet_reports import check, measurement, merged, node_report
 MEASURES = {
     (name, number): measure
     for name, registered in registry.load().items()
-    for number, measure in registered.spec.measures.items()
+    for number, measure in registered.measures.items()
 }
 
 

@@ -57,7 +57,7 @@ def test_every_limit_of_a_check_is_in_the_table():
     limited = [
         measure
         for check in registry.load().values()
-        for measure in check.spec.measures.values()
+        for measure in check.measures.values()
         if measure.limit
     ]
     assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {
@@ -91,7 +91,7 @@ def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model,
 
 def test_a_number_without_figures_declares_which_limits_make_sense():
     for check in registry.node_checks().values():
-        for name, measure in check.spec.measures.items():
+        for name, measure in check.measures.items():
             if not any(
                 gpu_specs.figures(measure.limit or name, entry["model"])
                 for entry in gpu_specs.MODELS

@@ -222,9 +222,7 @@ def _measures() -> dict[str, Measure]:
     """The numbers of all checks of a node, by name and by the key of their limit."""
     from gpuworker.accept import registry
 
-    found = [
-        item for check in registry.node_checks().values() for item in check.spec.measures.items()
-    ]
+    found = [item for check in registry.node_checks().values() for item in check.measures.items()]
     return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)
 
 
