@@ -240,20 +240,16 @@ class Hardware:
             0.1 / (c * k * min(1, 2 * m))
             for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)
         ]
-        alone, noise = (
-            [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank],
-            jitter(),
-        )
+        alone = [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank]
         together = (
             max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
         )
         results = [
             rank | {
                 "losses": [9.0, 2.0], "tokens": 8192,
-                "flop_per_token": FLOP_PER_TOKEN, "alone_s": [seconds * noise] * 9, "together_s": [together] * 9,
-                "all_reduce_s": 0.01,
+                "flop_per_token": FLOP_PER_TOKEN, "steps_s": [together] * 9,
             }
-            for rank, seconds in zip(self._ranks(), alone, strict=True)
+            for rank in self._ranks()
         ]  # fmt: skip
         return training_steps.evidence(results, PLAN, 1)
 

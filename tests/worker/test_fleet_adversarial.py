@@ -272,7 +272,6 @@ ROWS: dict[str, tuple] = {
     "both directions at 500 GB/s": (number("link_both", 500, GPU), INCOMPLETE, AGAIN),
     "products above the data sheet": (number("gemm_bf16", 1400, GPU), INCOMPLETE, AGAIN),
     "mfu of 1.19": (number("mfu", 1.19 / 0.24, GPU), INCOMPLETE, AGAIN),
-    "weak scaling of 2.9": (number("weak_scaling", 2.9 / 0.9), INCOMPLETE, NODE_AGAIN),
     "no number": (number("gemm_bf16", None, GPU), INCOMPLETE, AGAIN),
     "zero": (number("gemm_bf16", 0, GPU), INCOMPLETE, AGAIN),
     "another unit": (number("gemm_bf16", "GFLOP/s", GPU, field="unit"), INCOMPLETE, AGAIN),
