@@ -34,7 +34,7 @@ DEVICES = [f"cuda:{index}" for index in range(GPUS)]
 PAIRS = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
 HEALTHY = {
     "gemm_fp32": 48.0, "gemm_tf32": 400.0, "gemm_bf16": 720.0, "gemm_fp16": 730.0, "gemm_fp8": 1300.0,
-    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0, "link_both": 95.0,
+    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0,
     "link_peer": 380.0,
 }  # fmt: skip
 FLOP_PER_TOKEN = 3.0e9
@@ -183,7 +183,7 @@ class Hardware:
         return found
 
     def _links(self, jitter) -> Evidence:
-        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
+        found = self._speeds(("link_h2d", "link_d2h"), self.host_link, jitter)
         rates = {
             f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter()
             for (a, b), share in self.links.items()

@@ -269,7 +269,6 @@ ROWS: dict[str, tuple] = {
     "a copy that did not wait": (number("link_h2d", 63_000, GPU), INCOMPLETE, AGAIN),
     "NVLink of 3,040 GB/s": (number("link_peer", 8.0, LINK), INCOMPLETE, "cuda:0↔cuda:1: test again"),
     "all-reduce of 2,840 GB/s": (number("all_reduce_busbw", 8.0), INCOMPLETE, NODE_AGAIN),
-    "both directions at 500 GB/s": (number("link_both", 500, GPU), INCOMPLETE, AGAIN),
     "products above the data sheet": (number("gemm_bf16", 1400, GPU), INCOMPLETE, AGAIN),
     "mfu of 1.19": (number("mfu", 1.19 / 0.24, GPU), INCOMPLETE, AGAIN),
     "no number": (number("gemm_bf16", None, GPU), INCOMPLETE, AGAIN),

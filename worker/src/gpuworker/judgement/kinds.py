@@ -351,7 +351,7 @@ KINDS = {
 }
 
 # Of kinds without an act of their own, by number, then by check.
-BY_MEASURE = {"link_h2d": PCIE, "link_d2h": PCIE, "link_both": PCIE, "link_peer": NVLINK}
+BY_MEASURE = {"link_h2d": PCIE, "link_d2h": PCIE, "link_peer": NVLINK}
 BY_CHECK = {
     "compute": Act(
         TICKET, "Slower than its model: check heat, power and clocks; if all are right, RMA."
