@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept import host_info
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 SYS = Path("/sys")
@@ -99,15 +99,12 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
             words = f"{port.name}: this network port is down, {len(up)} like it are up"
             proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
             evidence.add(FAIL if proven else WARN, "port-down", words, port.name)
-        rates = [port.rate_gbps for port in up if port.rate_gbps]
-        usual = statistics.mode(rates) if rates else 0
-        for port in up if 2 * rates.count(usual) > len(rates) else ():
-            if port.rate_gbps and port.rate_gbps < usual:
-                words = (
-                    f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at "
-                    f"{usual:g}"
-                )
-                evidence.fail("port-slow", f"{port.name}: {words}", port.name)
+        rates = {port.name: port.rate_gbps for port in up if port.rate_gbps}
+        usual, agree, odd = majority(rates) if rates else (0, 0, [])
+        for name in odd if agree else ():
+            if rates[name] < usual:
+                words = f"runs at {rates[name]:g} Gb/s, others like it at {usual:g}"
+                evidence.fail("port-slow", f"{name}: this network port {words}", name)
 
 
 def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
