@@ -114,14 +114,14 @@ class World:
         try:
             said = self.connections[rank].recv()
         except (EOFError, OSError):
-            said = None
+            said = _failed(f"rank {rank} ended without a result", rank)
+        if isinstance(said, Problem):
+            self.processes[rank].join(END_S)
+            return self._killed() or said
         if isinstance(said, tuple):
             self.entered[rank] = said
-        elif isinstance(said, dict):
-            self.results[rank] = said
         else:
-            self.processes[rank].join(END_S)
-            return self._killed() or said or _failed(f"rank {rank} ended without a result", rank)
+            self.results[rank] = said
         return None
 
     def _killed(self) -> Problem | None:
