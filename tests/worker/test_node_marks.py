@@ -291,7 +291,5 @@ def test_any_annotation_that_somebody_writes_is_left_alone_or_understood(text: s
 
 def test_all_levels_are_known_and_in_the_order_of_their_depth() -> None:
     assert set(LEVELS) <= set(marks.DEPTHS)
-    seconds = [
-        registry.node_checks()["memory"].spec.seconds.get(level, 0) for level in marks.DEPTHS
-    ]
+    seconds = [registry.node_checks()["memory"].seconds.get(level, 0) for level in marks.DEPTHS]
     assert seconds == sorted(seconds)

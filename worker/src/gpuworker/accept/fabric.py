@@ -1,4 +1,4 @@
-"""Ports of InfiniBand and RoCE adapters, their way to the GPUs, and errors that links count.
+"""Ports of InfiniBand and RoCE adapters, and errors that links count.
 
 All is read from sysfs, without privilege. Parts are named as "mlx5_3/1": adapter and port. A PCIe
 link is a device (AER). A bad connector often shows on the bridge above it, so every bridge up to
@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import platform
 import re
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept import host_info
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 SYS = Path("/sys")
-DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
 # Counters that stay constant on a healthy port: of the standard, and of mlx5 (hw_counters).
 ERRORS = (
@@ -36,8 +34,6 @@ RETRANSMISSIONS = (
 )  # fmt: skip
 # ports of the same kind that are all up prove that one that is down is not so by design
 SIBLINGS = 3
-# Where the adapter nearest to a GPU is, the nearest first.
-SWITCH, NUMA, FAR = NEAREST = "the same PCI root", "the same NUMA node", "another NUMA node"
 PCIE_ERRORS = ("correctable", "nonfatal", "fatal")
 # Healthy links repeat a transfer now and then: PCIe permits an error in 10^12 bits, a full link one
 # in a few seconds.
@@ -56,7 +52,6 @@ class Port:
     kind: str = ""  # of the adapter, such as MT4129
     firmware: str = ""
     bus_id: str = ""
-    numa_node: int | None = None
     errors: dict[str, int] = field(default_factory=dict)
 
 
@@ -86,7 +81,6 @@ def _port(folder: Path, port: Path, layer: str) -> Port:
         kind=_text(folder / "hca_type"),
         firmware=_text(folder / "fw_ver"),
         bus_id=device.resolve().name if device.exists() else "",
-        numa_node=_numa(_number(device / "numa_node")),
         errors={name: count for name, count in counters.items() if count is not None},
     )
 
@@ -105,15 +99,22 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
             words = f"{port.name}: this network port is down, {len(up)} like it are up"
             proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
             evidence.add(FAIL if proven else WARN, "port-down", words, port.name)
-        rates = [port.rate_gbps for port in up if port.rate_gbps]
-        usual = statistics.mode(rates) if rates else 0
-        for port in up if 2 * rates.count(usual) > len(rates) else ():
-            if port.rate_gbps and port.rate_gbps < usual:
-                words = (
-                    f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at "
-                    f"{usual:g}"
-                )
-                evidence.fail("port-slow", f"{port.name}: {words}", port.name)
+        rates = {port.name: port.rate_gbps for port in up if port.rate_gbps}
+        usual, agree, odd = majority(rates) if rates else (0, 0, [])
+        for name in odd if agree else ():
+            if rates[name] < usual:
+                words = f"runs at {rates[name]:g} Gb/s, others like it at {usual:g}"
+                evidence.fail("port-slow", f"{name}: this network port {words}", name)
+
+
+def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """How much each counter that grew has grown by."""
+    more = {name: count - before.get(name, count) for name, count in now.items()}
+    return {name: count for name, count in more.items() if count > 0}
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence) -> None:
@@ -121,23 +122,13 @@ def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence
     later = {port.name: port for port in after}
     for port in before:
         now = later.get(port.name)
-        if port.up and (now is None or not now.up):
-            evidence.fail(
-                "port-down",
-                f"{port.name}: this network port went down during the checks",
-                port.name,
-            )
-        grown = {
-            name: now.errors[name] - count
-            for name, count in port.errors.items()
-            if now and name in now.errors
-        }
-        if grown.pop("link_downed", 0) > 0 and now.up:
-            words = "the link of this network port went down and came back during the checks"
+        up, new = bool(now and now.up), grown(port.errors, now.errors if now else {})
+        fell = new.pop("link_downed", 0)
+        if (port.up and not up) or (up and fell):
+            words = f"this network port went down{' and came back' * up} during the checks"
             evidence.fail("port-down", f"{port.name}: {words}", port.name)
-        counts = ", ".join(f"{count} {name}" for name, count in grown.items() if count > 0)
-        if counts:
-            words = f"new errors of this network port during the checks: {counts}"
+        if new:
+            words = f"new errors of this network port during the checks: {_words(new)}"
             evidence.warn("port-errors", f"{port.name}: {words}", port.name)
 
 
@@ -160,56 +151,18 @@ def pcie_counts(root: Path | None = None) -> PcieCounts:
 def new_pcie_errors(before: PcieCounts, after: PcieCounts, evidence: Evidence) -> None:
     """Add each device whose link counted new errors."""
     for address, now in after.items():
-        then = before.get(address, {})
-        new = {kind: count - then.get(kind, count) for kind, count in now.items()}
+        new = grown(before.get(address, {}), now)
         if new.get("correctable", 0) <= MOST_CORRECTABLE:
-            new["correctable"] = 0
-        if shown := [f"{new[kind]} {kind}" for kind in PCIE_ERRORS if new.get(kind, 0) > 0]:
-            verdict = FAIL if new.get("fatal", 0) > 0 else WARN
-            words = f"PCIe link of {address}: new errors during the checks: {', '.join(shown)}"
+            new.pop("correctable", None)
+        if new:
+            verdict = FAIL if "fatal" in new else WARN
+            words = f"PCIe link of {address}: new errors during the checks: {_words(new)}"
             evidence.add(verdict, "pcie-errors", words, address)
 
 
 def _total(path: Path) -> int | None:
     found = re.search(r"^TOTAL_ERR_\w+ (\d+)$", _text(path), re.MULTILINE)
     return int(found[1]) if found else None
-
-
-def nearest(
-    found: Sequence[Port], bus_ids: dict[str, str], root: Path | None = None
-) -> dict[str, str]:
-    """Device -> where the adapter nearest to it is. `bus_ids`: device -> PCI address."""
-    pci, places = (root or SYS) / "bus/pci/devices", {}
-    for device, bus_id in bus_ids.items():
-        distances = {_distance(pci, bus_id, port) for port in found if port.bus_id}
-        if known := [distance for distance in NEAREST if distance in distances]:
-            places[device] = known[0]
-    return places
-
-
-def far_from_adapters(places: dict[str, str], evidence: Evidence) -> None:
-    """Warn of devices whose nearest adapter is farther than that of most devices."""
-    ranks = {device: NEAREST.index(where) for device, where in places.items()}
-    for device, where in places.items():
-        nearer = sum(rank < ranks[device] for rank in ranks.values())
-        if 2 * nearer > len(places):
-            words = f"its nearest network adapter is on {where}"
-            evidence.warn(
-                "far-adapter", f"{device}: {words}, {nearer} other GPUs have one nearer", device
-            )
-
-
-def gpu_direct(root: Path | None = None) -> str:
-    """How adapters can reach the memory of GPUs: "nvidia_peermem", "dma-buf", or "" (through the
-    host's memory).
-    """
-    loaded = (root or SYS) / "module"
-    for name in ("nvidia_peermem", "nv_peer_mem"):
-        if (loaded / name).is_dir():
-            return name
-    release = re.match(r"(\d+)\.(\d+)", platform.release())
-    opened = "Open Kernel Module" in _text(DRIVER_VERSION)
-    return "dma-buf" if opened and release and tuple(map(int, release.groups())) >= (5, 12) else ""
 
 
 def facts(found: Iterable[Port]) -> dict[str, object]:
@@ -219,24 +172,6 @@ def facts(found: Iterable[Port]) -> dict[str, object]:
         ports.append(dataclasses.asdict(port))
         errors[port.name] = ports[-1].pop("errors")
     return {"ports": ports, **({"port_errors": errors} if errors else {})}
-
-
-def _distance(pci: Path, bus_id: str, port: Port) -> str | None:
-    gpu, adapter = pci / bus_id, pci / port.bus_id
-    if not (gpu.exists() and adapter.exists()):
-        return None
-    # /sys/devices/pci0000:3a/0000:3a:01.0/…/0000:3b:00.0: what they share below the host bridge
-    shared = set(gpu.resolve().parents) & set(adapter.resolve().parents)
-    if any(re.fullmatch(r"[0-9a-f]{4,}:\S+\.\d", parent.name) for parent in shared):
-        return SWITCH
-    numa = _numa(_number(gpu / "numa_node"))
-    if numa is None or port.numa_node is None:
-        return None
-    return NUMA if numa == port.numa_node else FAR
-
-
-def _numa(number: int | None) -> int | None:
-    return None if number is None or number < 0 else number  # -1: the firmware does not report it
 
 
 def _listed(folder: Path) -> list[Path]:
