@@ -223,7 +223,7 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
         "environment": {
             "cuda_error": "", "cuda_error_kind": "", "gpus_expected": plan.gpus, "gpus_seen": plan.gpus,
             "pci_gpus": [], "ports": [],
-            "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
+            "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {},
             "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
         },
         "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0), "models": dict.fromkeys(plan.devices, H100)},

@@ -75,6 +75,7 @@ class Hardware:
     diverged: set[int] = field(default_factory=set)
     odd_bits: set[int] = field(default_factory=set)
     volume: str = ""  # its error
+    far: set[int] = field(default_factory=set)
     seen: int = GPUS  # GPUs that torch sees
     pci_gpus: list[str] = field(default_factory=list)
     xids: list[dict] = field(default_factory=list)
@@ -133,12 +134,13 @@ class Hardware:
         return found
 
     def _environment(self, jitter) -> Evidence:
+        near = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
         return Evidence(
             facts={
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,
                 "pci_gpus": self.pci_gpus,
                 **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
-                "mps_share": "", "shm_bytes": 64 << 30,
+                "nearest_adapters": near, "mps_share": "", "shm_bytes": 64 << 30,
                 "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
             }
         )  # fmt: skip
@@ -293,11 +295,17 @@ class Hardware:
         return stragglers.evidence(results, PLAN, 1)
 
     def _storage(self, jitter) -> Evidence:
-        problem = ("FAIL", "volume-full", self.volume) if self.volume else None
-        seen = {
-            "path": "/out", "read_only": False, "problem": problem,
-            "write_s": 0.0 if problem else 0.01, "latencies_s": [] if problem else [0.001] * 9,
+        fine = {
+            "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
+            "read_bytes": 9 << 20,
         }  # fmt: skip
+        full = {
+            "error": f"out (/out): {self.volume}",
+            "kind": "volume-full",
+            "write_s": 0.0,
+            "latencies_s": [],
+        }
+        seen = fine | (full if self.volume else {})
         plan = dataclasses.replace(PLAN, volumes={"out": Path("/out")})
         return storage.evidence(
             [rank | {"volumes": {"out": seen}} for rank in self._ranks()], plan, 1

@@ -180,6 +180,10 @@ def ports_missing(node: Hardware, bad: int) -> None:
     node.ports = []
 
 
+def far(node: Hardware, bad: int) -> None:
+    node.far = {bad}
+
+
 def _unseen(node: Hardware, bad: int) -> None:
     """The driver has another order than torch, which names the GPUs that it sees without a gap."""
     node.seen = GPUS - 1
@@ -275,6 +279,7 @@ FAULTS = {
     "late rank": Fault(GPU, (TICKET,), late),
     "Xid 48": Fault(GPU, (RESET,), _xid(48)),
     "Xid 74": Fault(GPU, (RESEAT,), _watched(74)),
+    "far adapter": Fault(GPU, (TICKET,), far),
     "port down": Fault(PORT, (TICKET,), port_down, pci=False),
     "port slow": Fault(PORT, (TICKET,), port_slow, pci=False),
     "ports down": Fault(PORTS, (TICKET,), ports_down, pci=False),

@@ -23,10 +23,10 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path.write_text(f"{text}\n")
 
 
-def add_pci(root: Path, place: str) -> Path:
+def add_pci(root: Path, place: str, numa: int) -> Path:
     """A PCI device at a path such as "pci0000:3a/0000:3a:01.0/0000:3b:00.0"."""
     device = root / "devices" / place
-    device.mkdir(parents=True, exist_ok=True)
+    write(device, {"numa_node": str(numa)})
     link = root / "bus/pci/devices" / device.name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(device)
@@ -44,10 +44,10 @@ def set_errors(root: Path, address: str, **totals: int) -> None:
 
 
 def add_adapter(
-    root: Path, index: int, place: str = "", kind: str = "MT4129", **changes: str
+    root: Path, index: int, place: str = "", numa: int = 0, kind: str = "MT4129", **changes: str
 ) -> None:
     """An adapter with one healthy port; changes replace its files: state="1: DOWN"."""
-    device = add_pci(root, place or f"pci0000:{index}a/0000:{index}a:01.0/0000:{index}c:00.0")
+    device = add_pci(root, place or f"pci0000:{index}a/0000:{index}a:01.0/0000:{index}c:00.0", numa)
     folder = root / f"class/infiniband/mlx5_{index}"
     write(folder, {"hca_type": kind, "fw_ver": "28.39.1002"})
     write(folder / "ports/1", HEALTHY | changes)

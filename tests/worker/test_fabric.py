@@ -40,8 +40,8 @@ def test_healthy_ports_have_no_finding_and_are_facts(tree, monkeypatch):
     assert found(monkeypatch).verdict == "PASS"
     ports = fabric.ports()
     assert [port.name for port in ports] == ["mlx5_0/1", "mlx5_1/1", "mlx5_2/1", "mlx5_10/1"]
-    assert {(p.up, p.rate_gbps, p.kind, p.firmware) for p in ports} == {
-        (True, 400.0, "MT4129", "28.39.1002")
+    assert {(p.up, p.rate_gbps, p.kind, p.firmware, p.numa_node) for p in ports} == {
+        (True, 400.0, "MT4129", "28.39.1002", 0)
     }
     assert ports[0].errors == {"symbol_error": 0, "link_downed": 2, "out_of_sequence": 0}
 
@@ -78,6 +78,20 @@ def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
     add_adapter(tree, 5, kind="EFA", link_layer="Unspecified", state="1: DOWN")
     assert found(monkeypatch).verdict == "PASS"
     assert len(fabric.ports()) == 5
+
+
+def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
+    add_adapter(tree, 0, "pci0000:3a/0000:3a:01.0/0000:3c:00.0", numa=0)
+    add_adapter(tree, 1, "pci0000:5a/0000:5a:01.0/0000:5c:00.0", numa=0)
+    places = ("pci0000:3a/0000:3a:01.0/0000:0b:00.0", "pci0000:5a/0000:5a:01.0/0000:1b:00.0",
+              "pci0000:3a/0000:3a:05.0/0000:2b:00.0", "pci0000:9a/0000:9a:01.0/0000:3b:00.0")  # fmt: skip
+    for place, numa in zip(places, (0, 0, 0, 1), strict=True):
+        add_pci(tree, place, numa)
+    devices = {f"cuda:{index}": f"0000:{index}b:00.0" for index in range(4)}
+    nearest = fabric.nearest(fabric.ports(), devices)
+    assert list(nearest.values()) == [fabric.SWITCH, fabric.SWITCH, fabric.NUMA, fabric.FAR]
+    (problem,) = found(monkeypatch, 4).problems
+    assert (problem.kind, problem.parts) == ("far-adapter", ["cuda:3"])
 
 
 def empty_report(inject: str = "") -> Report:
@@ -127,7 +141,7 @@ def links(tree):
     """A GPU below a bridge; both have counted errors since the boot."""
     for place in (f"pci0000:3a/{BRIDGE}", f"pci0000:3a/{BRIDGE}/{GPU}"):
         write(
-            add_pci(tree, place),
+            add_pci(tree, place, 0),
             {"vendor": "0x10de", "class": "0x030200"} if GPU in place else {},
         )
     for address in (GPU, BRIDGE):

@@ -126,7 +126,7 @@ ACTS = {
     RETEST: ("diverged-parameter", "other-program", "slow-memory"),
     TICKET: (
         "idle-slowdown", "slow-gpu", "stalling-gpu", "hot-gpu", "wrong-element", "slow-rank", "late-rank",
-        "damaged-file", "port-down", "slow-port", "fabric-degraded", "switch-error", "slow-host-memory",
+        "damaged-file", "port-down", "slow-port", "far-adapter", "fabric-degraded", "switch-error", "slow-host-memory",
         "slow-cpu", "nan-loss", "slow-node", "corrupt-node", "hung-node", "slow-node-link", "damaged-checkpoint",
     ),
 }  # fmt: skip

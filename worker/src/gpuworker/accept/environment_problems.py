@@ -96,6 +96,7 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     differences(gpus, evidence)
     _identity(plan, gpus, evidence)
     fabric.problems([fabric.Port(**each) for each in facts["ports"]], evidence)
+    fabric.far_from_adapters(facts["nearest_adapters"], evidence)
     _host(plan, facts, evidence)
 
 

@@ -1,4 +1,4 @@
-"""Ports of InfiniBand and RoCE adapters, and errors that links count.
+"""Ports of InfiniBand and RoCE adapters, their way to the GPUs, and errors that links count.
 
 All is read from sysfs, without privilege. Parts are named as "mlx5_3/1": adapter and port. A PCIe
 link is a device (AER). A bad connector often shows on the bridge above it, so every bridge up to
@@ -34,6 +34,8 @@ RETRANSMISSIONS = (
 )  # fmt: skip
 # ports of the same kind that are all up prove that one that is down is not so by design
 SIBLINGS = 3
+# Where the adapter nearest to a GPU is, the nearest first.
+SWITCH, NUMA, FAR = NEAREST = "the same PCI root", "the same NUMA node", "another NUMA node"
 PCIE_ERRORS = ("correctable", "nonfatal", "fatal")
 # Healthy links repeat a transfer now and then: PCIe permits an error in 10^12 bits, a full link one
 # in a few seconds.
@@ -52,6 +54,7 @@ class Port:
     kind: str = ""  # of the adapter, such as MT4129
     firmware: str = ""
     bus_id: str = ""
+    numa_node: int | None = None
     errors: dict[str, int] = field(default_factory=dict)
 
 
@@ -81,6 +84,7 @@ def _port(folder: Path, port: Path, layer: str) -> Port:
         kind=_text(folder / "hca_type"),
         firmware=_text(folder / "fw_ver"),
         bus_id=device.resolve().name if device.exists() else "",
+        numa_node=_numa(_number(device / "numa_node")),
         errors={name: count for name, count in counters.items() if count is not None},
     )
 
@@ -165,6 +169,30 @@ def _total(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
+def nearest(
+    found: Sequence[Port], bus_ids: dict[str, str], root: Path | None = None
+) -> dict[str, str]:
+    """Device -> where the adapter nearest to it is. `bus_ids`: device -> PCI address."""
+    pci, places = (root or SYS) / "bus/pci/devices", {}
+    for device, bus_id in bus_ids.items():
+        distances = {_distance(pci, bus_id, port) for port in found if port.bus_id}
+        if known := [distance for distance in NEAREST if distance in distances]:
+            places[device] = known[0]
+    return places
+
+
+def far_from_adapters(places: dict[str, str], evidence: Evidence) -> None:
+    """Warn of devices whose nearest adapter is farther than that of most devices."""
+    ranks = {device: NEAREST.index(where) for device, where in places.items()}
+    for device, where in places.items():
+        nearer = sum(rank < ranks[device] for rank in ranks.values())
+        if 2 * nearer > len(places):
+            words = f"its nearest network adapter is on {where}"
+            evidence.warn(
+                "far-adapter", f"{device}: {words}, {nearer} other GPUs have one nearer", device
+            )
+
+
 def facts(found: Iterable[Port]) -> dict[str, object]:
     """The errors apart: the fleet compares everything else."""
     ports, errors = [], {}
@@ -172,6 +200,24 @@ def facts(found: Iterable[Port]) -> dict[str, object]:
         ports.append(dataclasses.asdict(port))
         errors[port.name] = ports[-1].pop("errors")
     return {"ports": ports, **({"port_errors": errors} if errors else {})}
+
+
+def _distance(pci: Path, bus_id: str, port: Port) -> str | None:
+    gpu, adapter = pci / bus_id, pci / port.bus_id
+    if not (gpu.exists() and adapter.exists()):
+        return None
+    # /sys/devices/pci0000:3a/0000:3a:01.0/…/0000:3b:00.0: what they share below the host bridge
+    shared = set(gpu.resolve().parents) & set(adapter.resolve().parents)
+    if any(re.fullmatch(r"[0-9a-f]{4,}:\S+\.\d", parent.name) for parent in shared):
+        return SWITCH
+    numa = _numa(_number(gpu / "numa_node"))
+    if numa is None or port.numa_node is None:
+        return None
+    return NUMA if numa == port.numa_node else FAR
+
+
+def _numa(number: int | None) -> int | None:
+    return None if number is None or number < 0 else number  # -1: the firmware does not report it
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -235,6 +235,14 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "port-slow": ("a slow network port", PORT, SLOWS),
         "bad-node": ("its network is slow or broken", NETWORK),
         "bad-link": ("a slow link between nodes", NETWORK),
+        "far-adapter": (
+            "the network adapter is far",
+            Act(
+                TICKET,
+                "Compare the slots of GPUs and network adapters with those of a node that is "
+                "right.",
+            ),
+        ),
     },
     Danger.SETTING: {
         "cuda-memory": ("no free GPU memory", FREE_GPU),

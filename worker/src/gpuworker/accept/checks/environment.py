@@ -36,6 +36,7 @@ SPEC = Spec(
         "switch-error": "xid-nvswitch",
         "port-down": "port-down",
         "slow-port": "port-slow",
+        "far-adapter": "far-adapter",
         "small-shm": "setting",
     },
 )
@@ -54,6 +55,7 @@ FAULTY_GPU = {
     "other-program": {"programs": ("trainer (process 4711)",)},
 }
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+PLACES = dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"), fabric.NUMA)
 SXID = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 
 
@@ -68,6 +70,7 @@ FAULTY = {
     "missing-gpu": {"gpus_seen": 0, "gpus_expected": 1},
     "port-down": _ports(up=False),
     "slow-port": _ports(rate_gbps=100.0),
+    "far-adapter": {"nearest_adapters": {**PLACES, "cuda:3": fabric.FAR}},
     "small-shm": {"shm_bytes": 64 << 20, "shm_needed": True},
     "xid": {"xids": [dataclasses.asdict(host_info.xid(XID, 60.0))]},
     "switch-error": {"xids": [dataclasses.asdict(host_info.xid(SXID, 60.0))]},
@@ -84,6 +87,7 @@ def measure(plan: Plan) -> Evidence:
     if gpus:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY_GPU.get(plan.inject, {}))
     found = versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
+    bus_ids = {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id}
     ports, xids = fabric.ports(), host_info.xids(Path("/dev/kmsg"))
     if xids and gpu_inventory.given():
         own = " ".join(gpu.bus_id for gpu in gpus)  # with the function of each device
@@ -102,6 +106,7 @@ def measure(plan: Plan) -> Evidence:
         "mps_share": _mps_share(),
         **host_info.facts(),
         **fabric.facts(ports),
+        "nearest_adapters": fabric.nearest(ports, bus_ids),
         "xids": environment_problems.NOT_READABLE
         if xids is None
         else [dataclasses.asdict(event) for event in xids],
