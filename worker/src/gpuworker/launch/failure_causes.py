@@ -26,6 +26,10 @@ class Cause:
     secondary: bool = False
 
     @property
+    def wanted(self) -> bool:
+        return self.code in (ExitCode.DONE, ExitCode.SAVED)
+
+    @property
     def restartable(self) -> bool:
         """Whether the program may start again in the same pods: it failed itself."""
         failed = self.code in (ExitCode.FAILED, ExitCode.HANG)
@@ -99,7 +103,7 @@ CAUSES = [
           "raise resources.limits.memory"),
     Cause("killed", ExitCode.FAILED, "a rank was ended by a signal",
           "look at the rank's last lines and at its node"),
-    Cause("early-exit", ExitCode.FAILED, "a rank ended with 0 while other ranks still worked",
+    Cause("early-exit", ExitCode.FAILED, "a rank ended with 0 or 75 while other ranks still worked",
           "let all ranks run the same number of steps"),
     Cause("peer-lost", ExitCode.FAILED, "a rank lost the connection to another rank",
           "look at the rank that failed first", secondary=True),
@@ -110,6 +114,7 @@ CAUSES = [
     Cause("launcher-failed", ExitCode.FAILED, "ddp-launch itself failed",
           "report it, with the traceback above"),
     # -- the end that was wanted
+    Cause("done", ExitCode.DONE, "the program ended with 0 on every node", "nothing"),
     Cause("saved", ExitCode.SAVED, "stopped, and the program saved: start it again", "nothing"),
     Cause("stopped", ExitCode.STOPPED, "stopped before the program saved",
           "exit with 75 after saving on SIGTERM, within the grace period"),
