@@ -252,7 +252,22 @@ def test_interface_names_match_as_nccl_matches_them(setting, name, takes):
 
 def test_causes_have_unique_keys_and_all_codes():
     assert len({cause.key for cause in CAUSES}) == len(CAUSES)
-    assert {cause.code for cause in CAUSES} == {0, 1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 72, 75, 143}
+    assert {cause.code for cause in CAUSES} == {
+        0,
+        1,
+        2,
+        64,
+        65,
+        66,
+        67,
+        68,
+        69,
+        70,
+        71,
+        72,
+        75,
+        143,
+    }
     assert all(cause.meaning and cause.remedy for cause in CAUSES)
 
 
