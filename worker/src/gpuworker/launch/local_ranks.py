@@ -31,7 +31,7 @@ from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 
-ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
+ANSWER_S = 3.0  # after a question; a rank that has not answered by then holds Python's lock
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
 BUSY_S = 0.05  # of CPU time since the last look, a second ago, from which on a rank is at work
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
