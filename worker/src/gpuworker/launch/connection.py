@@ -77,7 +77,7 @@ class Server:
                 self.streams.discard(stream)
 
     def work(self, now: float) -> None:
-        """Called often: send the orders if they have changed, and now and then as a sign of life."""
+        """Called often: send the orders if they have changed, and as a sign of life."""
         self.coordinator.decide(now)
         line = encode(self.coordinator.orders)
         if line != self.sent or now > self.sent_at + HEARTBEAT_S:

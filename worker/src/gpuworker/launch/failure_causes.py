@@ -25,7 +25,7 @@ class Cause:
 
     @property
     def secondary(self) -> bool:
-        """Whether it only reports the failure of another rank, so that it is never the root cause."""
+        """Whether it only reports another rank's failure, so that it is never the root cause."""
         return self.key == "peer-lost"
 
     @property
@@ -48,7 +48,8 @@ TABLE = {
     ExitCode.NAME_RESOLUTION: [
         ("name-not-resolved",
          "the name of node 0 does not resolve",
-         "check that pod 0 exists (kubectl get pods) and that this pod may use DNS (NetworkPolicy)"),
+         "check that pod 0 exists (kubectl get pods) and that this pod may use DNS "
+         "(NetworkPolicy)"),
         ("wrong-address",
          "the name of node 0 resolves to an address that node 0 does not have",
          "use pod 0's own DNS name, not that of a Service with its own address or several pods"),
