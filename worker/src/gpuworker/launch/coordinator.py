@@ -47,10 +47,6 @@ class Coordinator:
         self.steps: list[int] = []  # of all ranks, at the last line about their speed
 
     @property
-    def ended(self) -> bool:
-        return self.orders.done or bool(self.orders.verdict)
-
-    @property
     def nodes(self) -> list[Node]:
         return [self.joined[index] for index in sorted(self.joined)]
 
@@ -63,7 +59,7 @@ class Coordinator:
             # Never this run's id, which without a key is all that a message needs.
             return "belongs to another run"
         # A pod that restarted alone, and the others must, too; or the next launcher of its script.
-        if self.started_at or (self.ended and other):
+        if self.started_at or (self.orders.verdict and other):
             return "has started, or has ended, without this launcher"
         lives = other and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != node.info.pod:
@@ -96,7 +92,7 @@ class Coordinator:
     def leave(self, node: Node) -> None:
         """Its connection has ended."""
         index, node.lost = node.info.node, node.lost or "closed the connection without a report"
-        if self.joined.get(index) is node and not (self.ended or self.started_at):
+        if self.joined.get(index) is node and not (self.orders.verdict or self.started_at):
             del self.joined[index]  # it may join again until the deadline
 
     def resume(self, now: float, frozen_s: float) -> None:
@@ -112,28 +108,25 @@ class Coordinator:
     # -- decisions
 
     def decide(self, now: float) -> None:
-        if self.ended:
+        if self.orders.verdict:
             return
         try:
             self.find_silent(now)
             done = all(node.status.state is NodeState.DONE for node in self.nodes)
             if self.orders.go and done:
-                self.orders.done = True
+                raise Failure("done")
             elif self.stopped_at:
                 self.check_stop(now)
             elif self.orders.go:
                 self.check_run(now)
             else:
                 self.check_join(now)
-        except Failure as verdict:
-            self.finish(verdict, now)
-        except Exception as error:  # invalid node info; without a verdict all nodes would wait
-            reason = f"node 0: {type(error).__name__}: {error}"
-            self.finish(Failure("launcher-failed", reason), now)
+        except Exception as error:  # a verdict, or invalid node info: else all nodes would wait
+            self.finish(root_cause.of_error(error, "node 0: "), now)
 
     def finish(self, verdict: Failure, now: float) -> None:
         """The first verdict is the verdict of every node."""
-        if not self.ended:
+        if not self.orders.verdict:
             ran_s = now - (self.started_at or now)
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 

@@ -22,7 +22,7 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
-from gpuworker.launch.root_cause import LONG_RUN_S
+from gpuworker.launch.root_cause import LONG_RUN_S, named, of_error
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.plain_files import replace_plain
@@ -59,8 +59,8 @@ class NodeLauncher:
         log(Tag.DDP, phase=name, **facts, seconds=now - self.phase_at)
         self.phase_at = now
 
-    async def run(self) -> Failure | None:
-        """Take part until the end, and return the verdict: None if all is done. Raises Failure."""
+    async def run(self) -> Failure:
+        """Take part until the end, and return the verdict. Raises Failure."""
         config = self.config
         for number in STOP_SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
@@ -83,12 +83,6 @@ class NodeLauncher:
         await self.follow_orders()
         return self.participant.orders.verdict
 
-    def problem(self, error: Exception) -> Failure:
-        """An error of this node as the other nodes can be given it: it names this node."""
-        if isinstance(error, Failure):
-            return Failure(error.cause, f"{self.name}: {error.reason}")
-        return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
-
     async def prepare(self) -> None:
         """Check this node, and make the folder of its ranks."""
         config, info = self.config, self.status.info
@@ -103,13 +97,13 @@ class NodeLauncher:
                 await asyncio.to_thread(node_test.run, config.node_test)
             self.ranks = LocalRanks(config, self.output)
         except Exception as error:  # it goes to node 0, so that no other node waits for this one
-            info.problem = self.problem(error)
+            info.problem = named(self.name, of_error(error))
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
         participant, status, told = self.participant, self.status, None
         looked_at, beat_at = time.monotonic(), 0.0
-        while not participant.ended:
+        while not participant.orders.verdict:
             orders, now = participant.orders, time.monotonic()
             frozen_s, looked_at = now - looked_at, now
             if frozen_s > 2 * HEARTBEAT_S:  # what others sent, perhaps the verdict, is not yet read
@@ -232,16 +226,16 @@ class NodeLauncher:
             with contextlib.suppress(OSError):
                 replace_plain(self.ranks.folder / SHOWN, stacks.encode(errors="replace"))
 
-    async def close(self, verdict: Failure | None) -> None:
+    async def close(self, verdict: Failure) -> None:
         """Send the verdict to the other nodes, end the ranks, and what they have left behind."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.server:
             await self.server.close(None if self.stopped_early.done() else verdict)
         if self.ranks:  # a stop has had its grace period
-            await self.ranks.end(f"the run has ended: {verdict.cause if verdict else 'done'}")
+            await self.ranks.end(f"the run has ended: {verdict.cause}")
         # After a failure they end: workers of a killed rank may hold a GPU of this machine.
-        await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
-        if verdict and verdict.cause != "saved":
+        await children_end(LEFTOVERS_S if verdict.cause == "done" else LEFTOVERS_AFTER_FAILURE_S)
+        if not verdict.row.wanted:
             await end_children()
         if self.ranks:
             self.ranks.close()
