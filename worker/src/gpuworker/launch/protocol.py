@@ -43,6 +43,7 @@ class NodeInfo:
     pod: str = ""
     host: str = ""
     interface: str = ""
+    address: str = ""  # of the interface
     nnodes: int = 0
     nproc_per_node: int = 0
     program: str = ""  # digest of the command line
@@ -121,13 +122,16 @@ class Status:
 class Orders:
     """What node 0 wants of all nodes.
 
-    `go`: start the ranks. `restarts`: a higher number ends the program, to start it again in place,
+    `go`: start the ranks, without the nodes `left_out`, and with rank 0 at `master` if that is not
+    node 0. `restarts`: a higher number ends the program, to start it again in place,
     because of `restart_reason`. `question`: a higher number asks every rank, for whole stacks with
     `frames`. `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them.
     `done` or `verdict`: the end. `rejected`: why the receiver is not part of the run.
     """
 
     go: bool = False
+    left_out: list[int] = field(default_factory=list)
+    master: str = ""
     attempt: int = 0
     restarts: int = 0
     restart_reason: str = ""
