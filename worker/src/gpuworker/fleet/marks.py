@@ -88,12 +88,13 @@ def decide(
     for node in nodes:
         name, notes = node["metadata"]["name"], node["metadata"].get("annotations") or {}
         state, test = state_of(notes.get(STATE, "{}")), tests.get(name)
-        if state and now - state.marked < rules.hour_s:
-            recent[state.kind].add(name)
-        if state and state.action:
-            marks[name] = state.action
-        if state and (at := max(state.tested, test.at if test else 0.0)):
-            tested.append((at, name, node["metadata"]["labels"].get(RECENT)))
+        if state:
+            if now - state.marked < rules.hour_s:
+                recent[state.kind].add(name)
+            if state.action:
+                marks[name] = state.action
+            if at := max(state.tested, test.at if test else 0.0):
+                tested.append((at, name, node["metadata"]["labels"].get(RECENT)))
         if not test or test.at > now + SKEW_S:
             continue
         if notes.get(HOLD) == "true":

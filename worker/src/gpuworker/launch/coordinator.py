@@ -164,8 +164,7 @@ class Coordinator:
             self.orders.master = world[0].address if world[0].node else ""
             self.orders.left_out, self.orders.go = sorted(absent), True
         elif len(problems) > config.spares or (problems and now > self.join_deadline):
-            reasons = [each.reason for each in problems if each.cause == problems[0].cause]
-            raise Failure(problems[0].cause, first(reasons))
+            raise Failure(problems[0].cause, first([each.reason for each in problems]))
         elif now > self.join_deadline:
             preflight.compare(ready)  # those that disagree about the size wait for others
             late = first([f"node {index}" for index in sorted(absent)])
