@@ -134,6 +134,7 @@ def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
 
 def compare(nodes: list[NodeInfo]) -> None:
     """Compare the nodes with each other, on node 0. Raises nodes-differ."""
+    nodes = sorted(nodes, key=lambda info: info.node)
     for name in MUST_MATCH:
         values = [getattr(info, name) for info in nodes]
         counts = Counter(values)
