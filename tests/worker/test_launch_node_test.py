@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -38,11 +39,11 @@ print("rank {RANK} of {WORLD_SIZE}, node {NODE_RANK} of {NNODES}".format(**env),
 """
 
 
-def with_a_spare(run: Run, *codes: int, program: tuple = ()) -> None:
+def with_a_spare(run: Run, *codes: int, program: tuple = (), flags: tuple = ()) -> None:
     program = program or [run.script(WORLD)]
     for node, code in enumerate(codes):
         folder = temporary(run, node)
-        run.pod(node, 2, *SPARE, program=program, FAULT_NODE_TEST=code, TMPDIR=folder)
+        run.pod(node, 2, *SPARE, *flags, program=program, FAULT_NODE_TEST=code, TMPDIR=folder)
 
 
 @pytest.mark.parametrize("unfit", [0, 1, 2])
@@ -65,6 +66,22 @@ def test_a_spare_that_nobody_needs_ends_well_however_late_it_is(run):
     assert run.wait() == [0, 0, 0], run.output
     assert "ranks started" not in run.pods[2].output and 'phase="left out"' in run.pods[2].output
     assert run.pods[2].seconds < run.pods[0].seconds, run.output
+
+
+def test_the_same_nodes_start_again_in_place(run):
+    at_first = "import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')"
+    again = ("--max-restarts-in-place=1",)
+    with_a_spare(run, 72, 0, 0, program=[run.script(WORLD + at_first)], flags=again)
+    assert run.wait() == [0, 0, 0], run.output
+    found = [run.output.count(f"\nrank {rank} of 2, node {rank} of 2") for rank in range(2)]
+    assert found == [2, 2], run.output
+
+
+def test_a_stop_of_node_0_that_only_serves_ends_the_run(run):
+    with_a_spare(run, 72, 0, 0, program=[run.script(WORLD + "import time; time.sleep(600)")])
+    until(lambda: run.output.count("of 2, node") == 2, "the world", 30)
+    run.pods[0].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(143, "stopped", "node 0 (pod run-0 on n0) got SIGTERM", within_s=60)
 
 
 def test_more_unfit_nodes_than_spares_end_all_and_are_named(run):
