@@ -32,7 +32,9 @@ nodeAffinity:
     - weight: {{ div 100 (add1 .) }}
       preference:
         matchExpressions:
-          - {key: gpu-accept/recent, operator: NotIn, values: {{ untilStep . 5 1 | toStrings | toJson }}}
+          - key: gpu-accept/recent
+            operator: NotIn
+            values: {{ untilStep . 5 1 | toStrings | toJson }}
     {{- end }}
 {{- end }}
 {{- if $chosen }}
