@@ -77,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
     flag("progress-action", "at its time-out (warn)", choices=["end", "warn"], default="warn")
     flag("node-test", "test this node; with gate the run starts only if all nodes pass (off)",
          choices=["off", "report", "gate"], default="off")  # fmt: skip
+    flag(
+        "spares", "nodes that start besides, for those that are unfit (0)", type=natural, default=0
+    )
     flag("max-attempts", "restarts with --idle-after-exit (0)", type=natural, default=0)
     flag("idle-after-exit", "keep the pod; FOLDER stores the attempts", metavar="FOLDER")
     made.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")

@@ -56,6 +56,7 @@ class LaunchConfig:
     interface: str
     output_dir: str
     node_test: str
+    spares: int
     max_restarts_in_place: int
     progress_action: str
     join_timeout: int
@@ -166,9 +167,9 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
     if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0]:
         # The name still finds node 0 when its pod has been replaced.
         found["MASTER_ADDR"] = environ.get("PET_MASTER_ADDR", address)
-    rank, nnodes = found["NODE_RANK"], found["NNODES"]
-    if rank >= nnodes:
-        raise usage(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
+    rank, pods = found["NODE_RANK"], found["NNODES"] + args.spares
+    if rank >= pods:
+        raise usage(f"NODE_RANK={rank}: must be below NNODES={pods}, one node too many?")
     return {name.lower(): value for name, value in found.items()}
 
 

@@ -95,9 +95,11 @@ class Server:
             self.work(now)
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
         while coordinator.orders.verdict and not coordinator.started_at and time.monotonic() < end:
-            if len(coordinator.joined) >= self.config.nnodes:
+            if len(coordinator.joined) >= self.config.nnodes + self.config.spares:
                 break
             await asyncio.sleep(RETRY_S)
+        if self.config.spares and verdict and verdict.cause == "done":
+            await asyncio.sleep(LINGER_S)  # the end of pod 0 is that of the Job
         self.server.close()
         for stream in self.streams:
             with contextlib.suppress(OSError, asyncio.TimeoutError):

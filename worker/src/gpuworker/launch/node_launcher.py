@@ -81,7 +81,7 @@ class NodeLauncher:
         await self.prepare()
         self.do(self.participant.stay_connected, self.join_deadline)
         await self.follow_orders()
-        return self.participant.orders.verdict
+        return self.participant.orders.verdict or Failure("done")  # of a node that is left out
 
     async def prepare(self) -> None:
         """Check this node, and make the folder of its ranks."""
@@ -90,6 +90,7 @@ class NodeLauncher:
             if config.problem:
                 raise config.problem
             interface, own_address = preflight.choose_interface(config, self.participant.address)
+            info.address = own_address
             self.log_phase("interface", interface=interface, address=own_address)
             # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
             await asyncio.to_thread(preflight.complete, info, config, interface)
@@ -101,8 +102,8 @@ class NodeLauncher:
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
-        participant, status, told = self.participant, self.status, None
-        looked_at, beat_at = time.monotonic(), 0.0
+        config, participant, status = self.config, self.participant, self.status
+        looked_at, beat_at, told = time.monotonic(), 0.0, None
         while not participant.orders.verdict:
             orders, now = participant.orders, time.monotonic()
             frozen_s, looked_at = now - looked_at, now
@@ -113,6 +114,11 @@ class NodeLauncher:
             participant.check(now, self.join_deadline + 1)
             if self.server:
                 self.server.work(now)
+            if config.node_rank in orders.left_out:
+                if not self.server:
+                    self.log_phase("left out", unfit=bool(status.info.problem))
+                    return
+                orders = Orders()  # it only serves, to the end
             if orders.stop:
                 self.stop(orders.stop)
             if orders.restarts > status.restarts:
@@ -133,12 +139,13 @@ class NodeLauncher:
             await asyncio.sleep(LOOK_S)
 
     def start(self, orders: Orders) -> None:
-        """Start the ranks, with the address where the coordinator was reached."""
+        """Start the ranks, with the address of rank 0's node."""
         config, status = self.config, self.status
         if not orders.restarts:
             self.log_phase("master ready, preflight", nodes=config.nnodes)
         try:
-            self.ranks.start(orders, self.participant.address, status.info.interface)
+            address = orders.master or self.participant.address
+            self.ranks.start(orders, address, status.info.interface)
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             status.failures = [Failure("program-failed", reason)]
@@ -197,8 +204,8 @@ class NodeLauncher:
         if not self.participant.started_at:
             reason = f"{self.name} got {name} before the ranks were started"
             self.stopped_early.set_result(Failure("stopped", reason))
-        elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
-            self.status.stop = name
+        elif not (self.ranks and self.ranks.final_state() is NodeState.DONE):
+            self.status.stop = name  # else node 0 waits for the others
 
     def stop(self, reason: str) -> None:
         """Ask the program to end, on all nodes, including the one that got the signal."""

@@ -142,6 +142,7 @@ def digest(data: bytes) -> str:
 
 def compare(nodes: list[NodeInfo]) -> None:
     """Compare the nodes with each other, on node 0. Raises nodes-differ."""
+    nodes = sorted(nodes, key=lambda info: info.node)
     for name in dict.fromkeys(name for info in nodes for name in info.facts):
         values = [info.facts.get(name) for info in nodes]
         counts = Counter(values)

@@ -46,6 +46,7 @@ class NodeInfo:
     pod: str = ""
     host: str = ""
     interface: str = ""
+    address: str = ""  # of the interface
     facts: dict[str, int | str] = field(default_factory=dict)
     problem: Failure | None = None
 
@@ -116,13 +117,16 @@ class Status:
 class Orders:
     """What node 0 wants of all nodes.
 
-    `go`: start the ranks. `restarts`: a higher number ends the program, to start it again in place,
+    `go`: start the ranks, without the nodes `left_out`, and with rank 0 at `master` if that is not
+    node 0. `restarts`: a higher number ends the program, to start it again in place,
     because of `restart_reason`. `question`: a higher number asks every rank, for whole stacks with
     `frames`. `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them.
     `verdict`: the end. `rejected`: why the receiver is not part of the run.
     """
 
     go: bool = False
+    left_out: list[int] = field(default_factory=list)
+    master: str = ""
     attempt: int = 0
     restarts: int = 0
     restart_reason: str = ""
