@@ -4,17 +4,18 @@ A test of a pair shows GB/s, or a fault.
 
 1. Rounds of disjoint pairs, until every node was with every other one. Of more than
    MOST_ROUNDS + 1 nodes, each is with MOST_ROUNDS others.
-2. The figure of a node is the median of its pairs, and the reference is the median of the figures.
-   A node whose figure is below the reference by `tolerance` is bad.
+2. The figure of a node is the median of its pairs, and the reference is that of the better quarter
+   of all pairs. A node whose figure is below the reference by `tolerance` is bad.
 3. A slow pair of other nodes is tested once more, alone: the link between them is bad if it is slow
    again.
 
-Slow nodes in a majority look normal, unless `expected_gbps` sets an absolute limit. Then they
-cannot be told from the others, and neither can the bad one of two nodes.
+Slow nodes in a clear majority look normal, unless `expected_gbps` sets an absolute limit. Those in
+a majority cannot be told from the others, and neither can the bad one of two nodes.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -51,7 +52,9 @@ def search(
         for node in pair:
             rates[node].append(_rate(value))
     figures = {node: statistics.median_high(own) for node, own in rates.items()}
-    reference = statistics.median_high(figures.values())
+    done = sorted(filter(None, map(_rate, seen.values())))
+    # of the better quarter: right while an eighth of the pairs is healthy
+    reference = statistics.median_high(done[-math.ceil(len(done) / 4) :]) if done else 0.0
     least = (1 - tolerance) * max(reference, expected_gbps or 0)
     bad_nodes = {node for node, figure in figures.items() if not 0 < figure >= least}
     bad = {pair: value for pair, value in seen.items() if not 0 < _rate(value) >= least}
