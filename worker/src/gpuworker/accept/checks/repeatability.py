@@ -112,10 +112,10 @@ def _vote(kind: str, groups: dict[str, list[str]], evidence: Evidence) -> None:
         for device in devices:
             if device not in most:
                 words = f"{device}: {kind} has other bits than {len(most)} of {len(devices)} GPUs"
-                evidence.fail("wrong-bits", words, device)
+                evidence.fail("wrong-bits", words, device, measure=kind, compared=True)
     else:
         words = f"{' and '.join(devices)} have different bits of {kind}, without a majority"
-        evidence.fail("no-majority", words, *devices)
+        evidence.fail("no-majority", words, *devices, measure=kind, compared=True)
 
 
 def _repeats(device: str, seen: dict[str, list[str]], evidence: Evidence) -> dict[str, str]:
