@@ -19,7 +19,7 @@ from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
 
 MOST_NAMED = 3
 MOST_COPIES = 2  # nodes with one serial
-MOST_EQUAL = 8  # rates of two nodes may be equal by chance if they are fewer
+MOST_EQUAL = 8  # fewer rates of two nodes may be equal by chance
 RATES = ("TFLOP/s", "GB/s")
 FEWEST = 3  # nodes of which most show when the test was
 A_DAY = datetime.timedelta(days=1)
@@ -122,10 +122,10 @@ def copied_numbers(found: Iterable[Judged]) -> Iterator[Finding]:
             if m.device.startswith("cuda:") and m.unit in RATES:
                 own[m.device].append(m.value)
         values = tuple(itertools.chain(*own.values()))
-        if len(values) >= MOST_EQUAL:
+        if len(set(values)) >= MOST_EQUAL:
             places[values].append(each.report.node)
         of_gpus = [tuple(rates) for device, rates in own.items() if device.count(":") == 1]
-        if len(of_gpus) > 2 and len(set(of_gpus)) == 1 < len(of_gpus[0]):
+        if len(of_gpus) > 2 and len(set(of_gpus)) == 1 and len(set(of_gpus[0])) > 2:
             yield _finding("copy", "all of its GPUs have the same numbers", each.report.node)
     for nodes in places.values():
         for node in nodes if len(nodes) > 1 else ():
