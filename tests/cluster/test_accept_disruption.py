@@ -11,7 +11,7 @@ from tests.helpers.cluster_faults import lose_node
 from tests.helpers.kube import Namespace, wait_until
 
 # A test that lasts, so that a node can be lost in the middle of it.
-SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "storage"]')
+SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "links"]')
 
 pytestmark = pytest.mark.matrix
 

@@ -202,7 +202,7 @@ def install_all(space: Namespace) -> None:
     }
     space.kubectl("apply", "-f", "-", input=json.dumps(program))
     space.install("run", "ddp-run", values=RUN)
-    fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
+    fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "host"]}
     space.install(
         "accept",
         "gpu-accept",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.verdict import Check, judge_check
 from gpuworker.judgement.report import Evidence
@@ -30,5 +30,5 @@ def measured(check, plan: Plan) -> Evidence:
     return evidence
 
 
-def registered(check) -> Registered:
+def registered(check) -> Spec:
     return registry.load()[check.__name__.rpartition(".")[2]]

@@ -33,7 +33,7 @@ REQUESTED = Requested("cuda", GPUS, "quick")
 DEVICES = [f"cuda:{index}" for index in range(GPUS)]
 HEALTHY = {
     "gemm_fp32": 48.0, "gemm_tf32": 400.0, "gemm_bf16": 720.0, "gemm_fp16": 730.0, "gemm_fp8": 1300.0,
-    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0, "link_both": 95.0,
+    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0,
     "link_peer": 380.0,
 }  # fmt: skip
 FLOP_PER_TOKEN = 3.0e9
@@ -168,7 +168,7 @@ class Hardware:
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": self.count, "gpus_seen": self.seen,
                 "pci_gpus": self.pci_gpus,
                 **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
-                "nearest_adapters": near, "gpu_direct": "dma-buf", "mps_share": "", "shm_bytes": 64 << 30,
+                "nearest_adapters": near, "mps_share": "", "shm_bytes": 64 << 30,
                 "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
             }
         )  # fmt: skip
@@ -225,7 +225,7 @@ class Hardware:
         return found
 
     def _links(self, jitter) -> Evidence:
-        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
+        found = self._speeds(("link_h2d", "link_d2h"), self.host_link, jitter)
         rates = {
             f"cuda:{a}→cuda:{b}": self._usual("link_peer") * share * jitter()
             for (a, b), share in self.links.items()
@@ -255,7 +255,7 @@ class Hardware:
         found.measurements = [
             Measurement("repeats", 100.0, "repeats", device) for device in self.devices
         ]
-        names = registry.node_checks()["repeatability"].spec.fingerprints
+        names = registry.node_checks()["repeatability"].fingerprints
         usual = {
             device: {
                 name: hashlib.sha256(
@@ -292,18 +292,14 @@ class Hardware:
             0.1 / pace / (c * k * min(1, 2 * m))
             for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)
         ][: self.count]
-        alone, noise = (
-            [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank],
-            jitter(),
-        )
+        alone = [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank]
         together = max(alone) + max(self.late_s) + 0.003 / self._exchange
         results = [
             rank | {
                 "losses": [9.0, 2.0], "tokens": 8192,
-                "flop_per_token": FLOP_PER_TOKEN, "alone_s": [seconds * noise] * 9, "together_s": [together] * 9,
-                "all_reduce_s": 0.01,
+                "flop_per_token": FLOP_PER_TOKEN, "steps_s": [together] * 9,
             }
-            for rank, seconds in zip(self._ranks(), alone, strict=True)
+            for rank in self._ranks()
         ]  # fmt: skip
         return training_steps.evidence(results, self.plan, 1)
 
@@ -348,12 +344,11 @@ class Hardware:
 
     def _storage(self, jitter) -> Evidence:
         fine = {
-            "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
+            "path": "/out", "read_only": False, "problem": None, "write_s": 0.01, "latencies_s": [0.001] * 9,
             "read_bytes": 9 << 20,
         }  # fmt: skip
         full = {
-            "error": f"out (/out): {self.volume}",
-            "kind": "volume-full",
+            "problem": ("FAIL", "volume-full", self.volume),
             "write_s": 0.0,
             "latencies_s": [],
         }
