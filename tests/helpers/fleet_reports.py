@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import zlib
 from pathlib import Path
 
 from gpuworker.accept import registry
@@ -206,12 +207,17 @@ def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> E
             threshold = limits.threshold(name, measure, device, found.ceilings.get(name))
             least = threshold.warn or threshold.fail or min(100.0, 0.9 * measure.most)
             value = 1.02 * least if measure.better == "higher" else measure.least
+            value *= 1 + zlib.crc32(f"{node}{device}".encode()) / 2**44  # no two are equal
             found.measurements.append(Measurement(name, value, measure.unit, device))
     return found
 
 
 def _facts(plan: Plan, node: str) -> dict[str, dict]:
     """Of checks whose problems are found in their facts."""
+
+    def kept(*names: str) -> dict:
+        return {name: dict.fromkeys(plan.devices, 1.0) for name in names}
+
     gpus = [
         Gpu(
             device, f"GPU-{node}-{device}", H100, f"0000:{index}b:00.0", ecc=True, ecc_uncorrected=0,
@@ -226,8 +232,15 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
             "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {},
             "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
         },
-        "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0), "models": dict.fromkeys(plan.devices, H100)},
-        "compute": {"telemetry": {device: {"readings": 40} for device in plan.devices}},
+        "host": {"compared": {name: {"numa0": 1.0} for name in ("host_memory", "host_compute")}},
+        "memory": {
+            "kept": kept("memory_copy", "memory_triad"), "memory_gib": dict.fromkeys(plan.devices, 120.0),
+            "models": dict.fromkeys(plan.devices, H100),
+        },
+        "compute": {
+            "kept": kept(*registry.node_checks()["compute"].measures),
+            "telemetry": {device: {"readings": 40} for device in plan.devices},
+        },
         "links": {
             "links": {
                 device: {

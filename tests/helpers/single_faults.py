@@ -64,7 +64,7 @@ def capped(node: Hardware, bad: int) -> None:
 
 
 def all_capped(node: Hardware, bad: int) -> None:
-    for index in range(GPUS):
+    for index in range(node.count):
         capped(node, index)
 
 
@@ -89,12 +89,12 @@ def bad_nvlink(node: Hardware, bad: int) -> None:
 
 def bad_nvlinks(node: Hardware, bad: int) -> None:
     node.links = dict.fromkeys(node.links, 0.3)
-    for index in range(GPUS):
+    for index in range(node.count):
         node.change(index, nvlinks_up=5, nvlinks_down=13)
 
 
 def bad_link(node: Hardware, bad: int) -> None:
-    other = (bad + 1) % GPUS
+    other = (bad + 1) % node.count
     node.links[bad, other] = node.links[other, bad] = 0.3
 
 
@@ -111,25 +111,25 @@ def slow_slot(node: Hardware, bad: int) -> None:
 
 def corrupt_links(node: Hardware, bad: int) -> None:
     """What this GPU sends arrives wrong, and every sum of all ranks is wrong on all of them."""
-    others = [index for index in range(GPUS) if index != bad]
+    others = [index for index in range(node.count) if index != bad]
     pairs = [f"cuda:{bad}→cuda:{other}" for other in others]
     node.failures["links"] = [
         Problem(FAIL, "wrong-words", f"{p} delivered 3 wrong words of 99", [p]) for p in pairs
     ]
     node.wrong = {
         index: (["all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"], [])
-        for index in range(GPUS)
+        for index in range(node.count)
     }
 
 
 def wrong_sender(node: Hardware, bad: int) -> None:
     words = "all_gather of 4 bytes, round 0: 1 of 9 elements are wrong"
-    node.wrong = {index: ([words], [bad]) for index in range(GPUS) if index != bad}
+    node.wrong = {index: ([words], [bad]) for index in range(node.count) if index != bad}
 
 
 def wrong_fabric(node: Hardware, bad: int) -> None:
     words = "all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"
-    node.wrong = {index: ([words], []) for index in range(GPUS)}
+    node.wrong = {index: ([words], []) for index in range(node.count)}
 
 
 def wrong_gradient(node: Hardware, bad: int) -> None:
@@ -186,7 +186,7 @@ def far(node: Hardware, bad: int) -> None:
 
 def _unseen(node: Hardware, bad: int) -> None:
     """The driver has another order than torch, which names the GPUs that it sees without a gap."""
-    node.seen = GPUS - 1
+    node.seen -= 1
     del node.gpus[bad]
     for index, gpu in enumerate(node.gpus):
         node.gpus[index] = dataclasses.replace(gpu, device=f"cuda:{index}")

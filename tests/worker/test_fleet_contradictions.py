@@ -33,19 +33,6 @@ def test_a_key_that_stands_twice_is_refused() -> None:
     assert fleet.verdict == INCOMPLETE and "run_id stands twice" in fleet.reason
 
 
-@pytest.mark.parametrize(
-    "check", ["training", "collectives", "correctness", "stragglers", "storage"]
-)
-@pytest.mark.parametrize("ranks", [1, 3, None])
-def test_each_gpu_has_a_rank_in_the_checks_of_ranks(check: str, ranks: int | None) -> None:
-    report = complete_report("n1")
-    (facts,) = (each["facts"] for each in report["checks"] if each["name"] == check)
-    assert facts["ranks"] == REQUESTED.gpus
-    facts["ranks"] = ranks
-    fleet = fleet_of(json.dumps(report).encode())
-    assert fleet.verdict == INCOMPLETE and check in fleet.reason
-
-
 @pytest.mark.parametrize("duration_s", [0.0, -5.0, 1e9, None])
 def test_a_test_takes_time(duration_s: float | None) -> None:
     fleet = fleet_of_report(duration_s=duration_s)

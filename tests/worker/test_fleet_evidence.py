@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import pytest
 import yaml
 from jsonschema import Draft7Validator
 
@@ -143,40 +142,8 @@ def test_what_is_said_to_be_inapplicable_must_be_possible() -> None:
     assert fleet.nodes[0].verdict == INCOMPLETE and "compute" in fleet.reason
 
 
-@pytest.mark.parametrize("fault", ["ecc_uncorrected", "remap_failed", "lost", "recovery_action"])
-def test_a_fault_in_the_facts_is_found_whatever_the_verdict(fault: str) -> None:
-    report = complete_report("n1")
-    fact_of(report, "environment")["gpus"][1][fault] = {
-        "ecc_uncorrected": 5,
-        "lost": "GPU is lost",
-    }.get(fault, 1)
-    fleet = fleet_of(report)
-    assert fleet.nodes[0].verdict == FAIL
-    assert [(s.node, s.device) for s in fleet.suspects] == [("n1", "cuda:1")]
-
-
 def fact_of(report: dict, name: str) -> dict:
     return next(check["facts"] for check in report["checks"] if check["name"] == name)
-
-
-@pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d"])
-@pytest.mark.parametrize("value", [5e8, None])
-def test_a_number_that_cannot_be_makes_no_other_node_an_outlier(
-    name: str, value: float | None
-) -> None:
-    fleet = fleet_of(lower(complete_report("n1"), name, value=value))
-    assert {finding.node for finding in fleet.findings} == {"n1"}
-
-
-@pytest.mark.parametrize(
-    "changes", [{"inject": "slow-gpu"}, {"started": "2099-01-01T00:00:00+00:00"}]
-)
-def test_a_report_that_is_in_doubt_is_compared_with_no_other(changes: dict) -> None:
-    odd = lower(complete_report("n1", **changes), "gemm_bf16", value=1.0)
-    for check in odd["checks"]:
-        check["hashes"] = {key: value[::-1] for key, value in check["hashes"].items()}
-    fleet = fleet_of(odd)
-    assert fleet.verdict != PASS and {finding.node for finding in fleet.findings} == {"n1"}
 
 
 def test_a_fingerprint_that_others_have_is_missed() -> None:
@@ -187,9 +154,3 @@ def test_a_fingerprint_that_others_have_is_missed() -> None:
         check["hashes"] |= {f"fp8 cuda:{index}": "ab" * 32 for index in range(2)}
     fleet = merge([source for report in with_one for source in source_of(report)], EXPECTED)
     assert [(f.verdict, f.node) for f in fleet.findings] == [(INCOMPLETE, "n1")] * 2
-
-
-def test_a_damaged_report_names_its_node() -> None:
-    sources = [*source_of(changed(GOOD, "checks/0/name", 3)), *OTHERS]
-    (finding,) = merge(sources, EXPECTED).findings
-    assert (finding.kind, finding.node) == ("damaged-report", "n1")

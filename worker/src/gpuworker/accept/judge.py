@@ -163,7 +163,7 @@ def _node(report: Report, asked: Requested, known: dict[str, Spec], whole: Evide
     seen, expected = len(report.models), report.requested.gpus
     if seen != asked.gpus or expected != asked.gpus:
         words = f"{seen} of {expected} GPUs seen, requested were {asked.gpus}"
-        kind = "nodes-expected" if seen == expected else "gpus-missing"
+        kind = "gpus-missing" if expected == asked.gpus else "nodes-expected"
         whole.incomplete(kind, words, seen=seen, expected=asked.gpus)
     names = [evidence.name for evidence in report.checks]
     lacking = [name for name in asked.checks or at_level(asked.level, known) if name not in names]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from gpuworker.runtime import gpu_specs
 # the node are loaded, the best result of a tuned loop on one GPU alone ("MAMF" in ml-engineering),
 # what one user measured on one GPU, and the data sheet, dense, which is the ceiling too.
 KINDS = ("sustained", "best", "observed", "specification")
+UNLISTED = 2  # times the best listed model: more cannot be
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes every node
 
 
@@ -165,7 +167,7 @@ class Limits:
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
         words = f"no figure for {model or 'these GPUs'}; only compared with the fleet"
-        return Threshold(source=f"none: {words}", no_figure=words)
+        return Threshold(ceiling=_of_unlisted(key), source=f"none: {words}", no_figure=words)
 
     def _model(self, device: str) -> str:
         """The GPU model of a device; of several devices, or of the node, only if all are of one
@@ -227,6 +229,13 @@ def _ceiling(key: str, model: str) -> tuple[float, str] | None:
     found = gpu_specs.figures(figure, model)
     origin = f"{figure} of {found['model']}: {found['source']}" if found else ""
     return (found["specification"], origin) if found else None
+
+
+@functools.cache
+def _of_unlisted(key: str) -> float | None:
+    """What no model can do, listed or not."""
+    every = [known[0] for entry in gpu_specs.MODELS if (known := _ceiling(key, entry["model"]))]
+    return UNLISTED * max(every) if every else None
 
 
 def _share(

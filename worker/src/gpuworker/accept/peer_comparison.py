@@ -77,12 +77,18 @@ def compare(evidence: Evidence, what: str, rates: dict[str, float]) -> None:
     evidence.facts.setdefault("compared", {})[what] = rates
 
 
-def problems(evidence: Evidence, plan: Plan, *names: str, **own: tuple[float, float]) -> None:
+def problems(
+    evidence: Evidence, plan: Plan, *names: str, stalls: bool = False, **own: tuple[float, float]
+) -> None:
     """Add each device that is slower than others of its model, or that stalls. One device alone
     is not compared. `names`: of the numbers of GPUs, judged by GPUS or by shares of their `own`.
+    `stalls`: as in `record`.
     """
     cuda = plan.device == "cuda"
     compared = dict(evidence.facts.get("compared", {}))
+    for number in evidence.measurements:
+        if number.name in HOST and number.name not in compared:
+            evidence.incomplete("missing", f"no record of what {number.name} is the least of")
     for name in names if cuda else ():
         numbers = [number for number in evidence.measurements if number.name == name]
         compared[name] = {number.device: number.value for number in numbers if number.value > 0}
@@ -99,7 +105,13 @@ def problems(evidence: Evidence, plan: Plan, *names: str, **own: tuple[float, fl
                 text = f"{device} is slow: {what} is {share:.0%} of the median of its peers"
                 least = (HOST | own).get(what, GPUS) if cuda else REHEARSAL
                 judge_share(evidence, "slow", text, device, what, share, least)
-    for what, shares in evidence.facts.get("kept", {}).items():
+    kept = evidence.facts.get("kept", {})
+    for name in names if cuda and stalls else ():
+        measured = [device for device in plan.devices if device in compared[name]]
+        if absent := [device for device in measured if device not in kept.get(name, {})]:
+            words = f"{', '.join(absent)}: no record of single slow calls of {name}"
+            evidence.incomplete("missing", words, *absent, measure=name)
+    for what, shares in kept.items():
         for device, share in shares.items():
             text = f"{device} stalls: {what} loses {1 - share:.0%} of its time in slow calls"
             least = GPUS if cuda else STALLS_OF_REHEARSAL

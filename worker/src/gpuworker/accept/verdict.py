@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 
 from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.accept.limits import Limits
+from gpuworker.accept.limits import Limits, Threshold
 from gpuworker.judgement.report import (
     FAIL,
     INCOMPLETE,
@@ -60,7 +60,9 @@ def judge_check(check: Spec, evidence: Evidence, limits: Limits, plan: Plan) -> 
     nothing = not (evidence.measurements or evidence.facts or evidence.hashes)
     applies = set(check.measures)
     if not (nothing and evidence.has(FAIL, INCOMPLETE)):  # else why there is nothing says it all
-        _add_problems_of_facts(check, found, plan)
+        possible = _possible(found, check, limits)
+        _add_problems_of_facts(check, possible, plan)
+        found.ceilings = possible.ceilings
         applies -= _absent(check, found, limits, plan)
         _add_missing(check, found, applies, plan)
     explained = _explained(found)
@@ -69,17 +71,16 @@ def judge_check(check: Spec, evidence: Evidence, limits: Limits, plan: Plan) -> 
         name, measure = measurement.name, check.measures.get(measurement.name)
         number = Number(name, measurement.value, measurement.unit, measurement.device)
         numbers.append(number)
-        verdict, kind, reason = INCOMPLETE, *_refusal(number, measure)
+        threshold = _threshold(number, measure, found, limits)
+        verdict, kind, reason = INCOMPLETE, *_refusal(number, measure, threshold)
         if not kind:
-            claimed = found.ceilings.get(name)
-            threshold = limits.threshold(name, measure, number.device, claimed)
             number.limit, number.warn_limit = threshold.fail, threshold.warn
             number.ceiling, number.limit_source = threshold.ceiling, sys.intern(threshold.source)
             number.better, number.judged = measure.better, measure.limit is not None
             if threshold.no_figure:
                 without_figure[f"{name}: {threshold.no_figure}"] = None
             verdict, kind, reason = _verdict(number, measure)
-        number.refused = kind in ("contradiction", "impossible")
+        number.refused = verdict == INCOMPLETE
         if verdict != PASS and not (verdict == FAIL and name in explained):
             numbers_of = {"measure": name}
             if math.isfinite(number.value):  # JSON has no other numbers
@@ -111,7 +112,26 @@ def _explained(found: Evidence) -> set[object]:
     return {problem.numbers.get("measure") for problem in failed if problem.parts}
 
 
-def _refusal(number: Number, measure: Measure | None) -> tuple[str, str]:
+def _threshold(
+    number: Measurement, measure: Measure | None, found: Evidence, limits: Limits
+) -> Threshold:
+    claimed = found.ceilings.get(number.name)
+    return (
+        limits.threshold(number.name, measure, number.device, claimed) if measure else Threshold()
+    )
+
+
+def _possible(found: Evidence, spec: Spec, limits: Limits) -> Evidence:
+    """The evidence without numbers that cannot be, with which no other is compared."""
+    possible = []
+    for number in found.measurements:
+        measure = spec.measures.get(number.name)
+        if not _refusal(number, measure, _threshold(number, measure, found, limits))[0]:
+            possible.append(number)
+    return dataclasses.replace(found, measurements=possible)  # with the same list of problems
+
+
+def _refusal(number: Measurement, measure: Measure | None, threshold: Threshold) -> tuple[str, str]:
     """Kind and words of why a number cannot have been measured; empty if it can."""
     if measure is None:
         return "contradiction", "is not declared in this check's SPEC"
@@ -125,6 +145,9 @@ def _refusal(number: Number, measure: Measure | None) -> tuple[str, str]:
         return "impossible", f"is {value:g} {unit}: nothing was measured"
     if not measure.least <= value <= measure.most:
         return "impossible", f"is {value:g} {unit}, which cannot be"
+    if threshold.ceiling and value > measure.ceiling_tolerance * threshold.ceiling:
+        words = f"{value:.4g} {unit} exceeds the hardware maximum ({threshold.ceiling:g})"
+        return "impossible", f"{words}: the timer is probably wrong"
     return "", ""
 
 
@@ -209,9 +232,6 @@ def _verdict(number: Number, measure: Measure) -> tuple[str, str, str]:
     value, unit = number.value, number.unit
     sign = 1 if measure.better == "higher" else -1
     side = "below" if sign > 0 else "above"
-    if number.ceiling and value > measure.ceiling_tolerance * number.ceiling:
-        words = f"{value:.4g} {unit} exceeds the hardware maximum ({number.ceiling:g})"
-        return INCOMPLETE, "impossible", f"{words}: the timer is probably wrong"
     for verdict, limit, name in (
         (FAIL, number.limit, "limit"),
         (WARN, number.warn_limit, "warning limit"),

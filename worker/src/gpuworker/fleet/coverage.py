@@ -4,11 +4,14 @@ node, and which are copies.
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
+from gpuworker.accept.judge import Judged
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.findings import Finding
 from gpuworker.fleet.fleet_report import Coverage, Node, World, natural_sort_key
@@ -16,6 +19,10 @@ from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
 
 MOST_NAMED = 3
 MOST_COPIES = 2  # nodes with one serial
+MOST_EQUAL = 8  # fewer rates of two nodes may be equal by chance
+RATES = ("TFLOP/s", "GB/s")
+FEWEST = 3  # nodes of which most show when the test was
+A_DAY = datetime.timedelta(days=1)
 POD, NAME, SERIAL = "its pod ", "its name ", "serial "
 
 _finding = partial(Finding, INCOMPLETE, found_by="coverage")
@@ -52,7 +59,7 @@ def not_covered(
         if others and (world.verdict in (PASS, WARN) or is_foreign(world.nodes, reported)):
             words = f"{world.name}: {', '.join(others[:MOST_NAMED])} did not report"
             found.append(_finding("foreign", words))
-    return [*found, *_copies(nodes)]
+    return [*found, *_copies(nodes), *([] if expected.live else _stale(nodes))]
 
 
 def is_foreign(world: Collection[str], reported: Collection[str]) -> bool:
@@ -91,6 +98,39 @@ def _missing(
         words = f"{reported} nodes reported, more than the {wanted} expected: "
         words += "correct the number, or find the report that is not of this fleet"
         yield _finding("nodes-expected", words)
+
+
+def _stale(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Reports that are days older than most: of an earlier test, or of a node with a wrong clock.
+    Newer ones are of nodes that were repaired.
+    """
+    begun = {node.node: datetime.datetime.fromisoformat(node.started) for node in nodes}
+    usual = statistics.median_low(begun.values()) if nodes else None
+    for node, when in begun.items():
+        if len(nodes) >= FEWEST and usual - when > A_DAY:
+            yield _finding("stale", f"started {when}, half of the others after {usual}", node)
+
+
+def copied_numbers(found: Iterable[Judged]) -> Iterator[Finding]:
+    """Nodes with the rates of another node to the last digit, and those whose GPUs all have the
+    same: two measurements never agree so.
+    """
+    places: dict[tuple[float, ...], list[str]] = defaultdict(list)
+    for each in found:
+        own: dict[str, list[float]] = defaultdict(list)
+        for m in (number for check in each.checks for number in check.numbers):
+            if m.device.startswith("cuda:") and m.unit in RATES:
+                own[m.device].append(m.value)
+        values = tuple(itertools.chain(*own.values()))
+        if len(set(values)) >= MOST_EQUAL:
+            places[values].append(each.report.node)
+        of_gpus = [tuple(rates) for device, rates in own.items() if device.count(":") == 1]
+        if len(of_gpus) > 2 and len(set(of_gpus)) == 1 and len(set(of_gpus[0])) > 2:
+            yield _finding("copy", "all of its GPUs have the same numbers", each.report.node)
+    for nodes in places.values():
+        for node in nodes if len(nodes) > 1 else ():
+            others = ", ".join(itertools.islice((n for n in nodes if n != node), MOST_NAMED))
+            yield _finding("copy", f"all numbers of its GPUs are also those of {others}", node)
 
 
 def _copies(nodes: Sequence[Node]) -> Iterator[Finding]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
+from gpuworker.accept.judge import Judged
 from gpuworker.fleet.findings import Finding, Port, gpu_models, number, ports_of, text
 from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Report
@@ -21,6 +23,9 @@ FIRMWARE = {
     "firmware of network adapters": ("ports", "firmware"),
 }
 FEWEST = 3  # nodes: two that differ do not show whose port is right
+LISTS = "environment"  # the check that lists parts
+PAIRS = "pair_bandwidth"
+WARN_OF_PORT, FAIL_OF_PORT = 0.10, 0.02  # TCP alone reaches some percent of a port of 400 Gb/s
 TOLERANCE = 0.05  # of a power limit: less power than that explains no slow GPU
 MOST_WATTS = 1e6
 
@@ -35,6 +40,28 @@ def differences(reports: list[Report]) -> tuple[list[Finding], list[str]]:
         findings += versions + port_differences(members) + nvlink_domains(members)
         notes += without_majority
     return findings, notes
+
+
+class Software(NamedTuple):
+    """What a node computes with, on how many nodes with the same GPUs, and what it has in words
+    if most of these have another.
+    """
+
+    version: str
+    nodes: int
+    differs: str
+
+
+def software_of(reports: list[Report]) -> dict[str, Software]:
+    found = {}
+    for members in alike(reports):
+        own = {r.node: ", ".join(f"{f} {r.facts.get(f)}" for f in SOFTWARE) for r in members}
+        counts = Counter(own.values())
+        for node, version in own.items():
+            count, rare = counts[version], 2 * counts[version] <= len(own)
+            words = f"{version}, as {count} of {len(own)} nodes with the same GPUs"
+            found[node] = Software(version, count, words * rare)
+    return found
 
 
 def alike(reports: list[Report]) -> Collection[list[Report]]:
@@ -61,8 +88,10 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
     findings, notes = [], []
     versions = {report.node: versions_of(report) for report in reports}
     for fact in (*FACTS, *FIRMWARE):
-        values = {node: own.get(fact, "none") for node, own in versions.items()}
-        usual, agree, odd = majority(values)
+        of = FIRMWARE.get(fact, ("",))[0]  # of some checks only reports with findings list parts
+        nodes = [each.node for each in reports if not of or each.listed(of)]
+        values = {node: versions[node].get(fact, "none") for node in nodes}
+        usual, agree, odd = majority(values) if values else ("", 1, [])
         if not agree:
             counts = Counter(values.values()).most_common()
             several = ", ".join(f"{value} on {count}" for value, count in counts)
@@ -108,7 +137,7 @@ def _usual_ports(
     reports: list[Report],
 ) -> Iterator[tuple[str, dict[str, tuple[str, float]], tuple[str, float], str]]:
     """Name of a port, its state on each node, that on most nodes, and on how many."""
-    listing = [each for each in reports if any("ports" in check.facts for check in each.checks)]
+    listing = [r for r in reports if any("ports" in c.facts for c in r.checks if c.name == LISTS)]
     nodes = {report.node: ports_of(report) for report in listing}
     for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
         states = {node: _state(ports.get(name)) for node, ports in nodes.items()}
@@ -149,6 +178,23 @@ def _domain(gpu: dict) -> str:
     """UUID and clique; "" for a GPU that has joined none."""
     cluster = text(gpu, "fabric_cluster")
     return f"{cluster} clique {gpu.get('fabric_clique')!s:.20}" if cluster.strip("0-") else ""
+
+
+def slow_fabrics(worlds: Iterable[Judged], reports: Iterable[Report]) -> Iterator[Finding]:
+    """Worlds whose nodes exchange far less than one of their network ports: the search compares
+    nodes, so that it cannot see a network that is slow everywhere.
+    """
+    up = {each.node: [p.rate_gbps for p in ports_of(each).values() if p.up] for each in reports}
+    for world in worlds:
+        rates = [max(up.get(each.node) or [0.0]) for each in world.report.world.nodes]
+        numbers = [m for check in world.checks for m in check.numbers if m.name == PAIRS]
+        for m in numbers if min(rates) else ():
+            share = 8 * m.value / min(rates)
+            if share < WARN_OF_PORT and not m.refused:
+                words = f"two nodes exchange {m.value:.3g} GB/s, {share:.1%} of one of their ports"
+                verdict = FAIL if share < FAIL_OF_PORT else WARN
+                shown = {"measure": m.name, "value": m.value}
+                yield Finding(verdict, "slow-fabric", words, "", "", "bad_nodes", "world", shown)
 
 
 def power_limits(reports: list[Report]) -> list[Finding]:

@@ -28,6 +28,7 @@ class Expected:
     unreported: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     # node -> when its pod, which no longer exists, was last seen
     lost: Mapping[str, str] = field(default_factory=dict)
+    live: bool = False  # pods that stay, or a patrol, sent the reports: their age says nothing
     world: bool = False  # a report of the checks across nodes, too
     requested: Requested | None = None  # None: every report is judged by its own request
 

@@ -6,12 +6,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet import outliers
-from gpuworker.fleet.coverage import coverage_of, is_foreign, not_covered
-from gpuworker.fleet.differences import SOFTWARE, differences, ports_alike, versions_of, vote
+from gpuworker.fleet.coverage import copied_numbers, coverage_of, is_foreign, not_covered
+from gpuworker.fleet.differences import (
+    Software,
+    differences,
+    ports_alike,
+    slow_fabrics,
+    software_of,
+    versions_of,
+    vote,
+)
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.findings import (
     Finding,
@@ -32,7 +40,7 @@ from gpuworker.fleet.fleet_report import (
 )
 from gpuworker.fleet.report_sources import Source, that_counts
 from gpuworker.fleet.suspects import causes, racks_of, suspects
-from gpuworker.judgement.report import INCOMPLETE, NODE, WARN, Report
+from gpuworker.judgement.report import INCOMPLETE, NODE, PASS, WARN, Report
 
 
 def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
@@ -49,8 +57,12 @@ def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
             findings.append(damaged)
     counted, ignored = _one_per_subject(readable, expected)
     reports = [each.report for each in counted if each.report.scope == NODE]
+    voting = [each.report for each in counted if each.comparable and each.report.scope == NODE]
+    mismatches, single = vote(voting)
+    disagree = {each.node for each in mismatches if each.kind == "no-majority"}
+    settled = {report.node for report in voting} - disagree
     shared = ports_alike(reports)
-    of_nodes = [_with_shared(each, shared) for each in counted if each.report.scope == NODE]
+    of_nodes = [_by_fleet(e, shared, settled) for e in counted if e.report.scope == NODE]
     nodes = [_node(each, expected) for each in of_nodes]
     names = {node.node for node in nodes}
     of_worlds = [each for each in counted if each.report.scope != NODE]
@@ -59,12 +71,14 @@ def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
     worlds = [_world(each) for each in of_worlds]
     coverage = coverage_of(nodes, expected)
     findings += not_covered(coverage, nodes, worlds, expected, {source.node for source in sources})
-    mismatches, single = vote(each.report for each in of_nodes if each.comparable)
+    numbered = [each for each in of_nodes if each.comparable and each.report.requested.gpus]
+    findings += [*copied_numbers(numbered), *slow_fabrics(ours, reports)]
     distributions = outliers.distributions(each for each in counted if each.comparable)
     differ, without_majority = differences(reports)
-    drifted = {f.node: f.reason for f in differ if f.measure in SOFTWARE}
+    software = software_of(reports)
+    findings = [_explained(finding, software) for finding in findings]
     for distribution in distributions:
-        findings += outliers.find_outliers(distribution, drifted)
+        findings += outliers.find_outliers(distribution, software)
     findings += mismatches + differ
     verdicts: dict[str, set[str]] = defaultdict(set)
     for finding in findings:
@@ -120,23 +134,39 @@ def _node(judged: Judged, expected: Expected) -> Node:
     )
 
 
-def _with_shared(judged: Judged, shared: Mapping[tuple[str, str], str]) -> Judged:
-    """What a node finds of a port is no fault of the node if most nodes have the same."""
+def _by_fleet(
+    judged: Judged, shared: Mapping[tuple[str, str], str], settled: Collection[str]
+) -> Judged:
+    """What a node finds of a port is no fault of the node if most nodes have the same.
+
+    Which of its GPUs has the wrong bits is shown by all of the fleet, and not by most of the node.
+    """
     checks = []
     for check in judged.checks:
         problems = []
         for each in check.problems:
+            if each.numbers.get("compared") and judged.report.node in settled:
+                continue
             same = shared.get((judged.report.node, "".join(each.parts)))
             if same and each.kind in ("port-down", "port-slow"):
                 words = f"{each.reason}; so on {same}"
                 each = dataclasses.replace(each, verdict=WARN, kind="port-alike", reason=words)
             problems.append(each)
         if problems != check.problems:
-            verdict = worst_verdict(each.verdict for each in problems)
+            verdict = worst_verdict([PASS, *(each.verdict for each in problems)])
             reason = "; ".join(each.reason for each in problems)
             check = dataclasses.replace(check, verdict=verdict, reason=reason, problems=problems)
         checks.append(check)
     return dataclasses.replace(judged, checks=checks)
+
+
+def _explained(finding: Finding, software: Mapping[str, Software]) -> Finding:
+    """A number near its limit is no doubt about a part if the node has other software."""
+    own = software.get(finding.node)
+    if not own or not own.differs or (finding.kind, finding.verdict) != ("limit", WARN):
+        return finding
+    words = f"{finding.reason}; this node has {own.differs}"
+    return dataclasses.replace(finding, kind="drift", reason=words)
 
 
 def _nodes_of(report: Report) -> list[str]:

@@ -24,12 +24,14 @@ from types import MappingProxyType
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Measure
 from gpuworker.accept.judge import Judged
+from gpuworker.fleet.differences import FEWEST, Software
 from gpuworker.fleet.findings import Finding, gpu_models, model_of, world_name
 from gpuworker.fleet.fleet_report import Distribution, Point, natural_sort_key
 from gpuworker.judgement.report import FAIL, NODE, PASS, WARN
 
 WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median
 SMALL = 5
+ANY = Software("", 0, "")  # of a node whose software is that of the others
 LEAST_Z = 3.5
 FALSE_ALARMS = 0.001  # expected per measure in a healthy fleet
 WITHOUT_LIMIT = (4, 7.5)  # times the percentages for WARN and FAIL
@@ -108,27 +110,36 @@ def grade(d: Distribution, value: float, reference: float, times: int = 1) -> tu
 
 
 def find_outliers(
-    d: Distribution, drifted: Mapping[str, str] = MappingProxyType({})
+    d: Distribution, software: Mapping[str, Software] = MappingProxyType({})
 ) -> list[Finding]:
     """Findings about devices that are worse than the fleet. Sets the verdicts of the distribution's
     points.
 
     A link is compared with the link of the same name on other nodes: links within one node may
-    differ by design. `drifted`: nodes with other software than most -> which; what explains a
-    difference is no fault of a part.
+    differ by design. A device is compared with those of nodes with the same software. Where these
+    are few it is compared with all, and what other software explains is no fault of a part.
     """
     if not d.better or d.model == "cpu" or d.scope != NODE or math.isinf(noise_of(d)):
         return []
-    groups: dict[str, list[int]] = defaultdict(list)
+    of_all: dict[str, list[int]] = defaultdict(list)
+    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, point in enumerate(d.points):
-        groups[point.device if "→" in point.device else ""].append(index)
-    return [each for indices in groups.values() for each in _outliers(d, indices, drifted)]
+        own, link = software.get(point.node, ANY), point.device if "→" in point.device else ""
+        of_all[link].append(index)
+        alike[link, own.version if own.nodes >= FEWEST else ""].append(index)
+    return [
+        finding
+        for (link, version), indices in alike.items()
+        for finding in _outliers(d, indices, indices if version else of_all[link], software)
+    ]
 
 
-def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -> Iterator[Finding]:
-    """Outliers among the points with these indices."""
-    median, mad = spread(d.points[index] for index in indices)
-    noise, count = noise_of(d), len(indices)
+def _outliers(
+    d: Distribution, indices: list[int], others: list[int], software: Mapping[str, Software]
+) -> Iterator[Finding]:
+    """Outliers of the points with these indices, among `others`."""
+    median, mad = spread(d.points[index] for index in others)
+    noise, count = noise_of(d), len(others)
     usual = max(median, noise) if d.better == "lower" else median
     if count < 2 or not usual:
         return
@@ -145,10 +156,12 @@ def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -
             continue
         reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {words}"
         reason += " (too few devices for a spread)" if small else f" (robust z {z:.3g})"
-        kind, numbers = "outlier", {"measure": d.name, "value": point.value}
-        if explained := drifted.get(point.node):
+        kind, numbers, own = "outlier", {"measure": d.name, "value": point.value}, ANY
+        if indices is not others:
+            own = software.get(point.node, ANY)
+        if own.differs:
             verdict, kind = WARN, "drift"
-            reason += f"; this node has {explained}"
+            reason += f"; this node has {own.differs}"
         d.points[index] = Point(point.node, point.device, point.value, verdict)
         yield Finding(verdict, kind, reason, point.node, point.device, d.check, "fleet", numbers)
 

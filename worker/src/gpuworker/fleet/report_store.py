@@ -224,6 +224,7 @@ class ReportStore:
                     self.shown,
                 )
                 pods = {"lost": self.lost, "unreported": self.unreported}
+            pods["live"] = self.stay or self.patrol
             merged = merge(sources, dataclasses.replace(self.expected, **pods))
             merged.name, merged.marks, merged.notes = self.name, marks, alerts + merged.notes
             with self.lock:

@@ -235,6 +235,14 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "port-slow": ("a slow network port", PORT, SLOWS),
         "bad-node": ("its network is slow or broken", NETWORK),
         "bad-link": ("a slow link between nodes", NETWORK),
+        "slow-fabric": (
+            "the network between all nodes is slow",
+            Act(
+                CONFIGURE,
+                "See with NCCL_DEBUG=INFO whether RDMA carries it, and set up the fast network; "
+                "then look at its switches.",
+            ),
+        ),
         "far-adapter": (
             "the network adapter is far",
             Act(
@@ -312,6 +320,7 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "impossible": ("an impossible number", AGAIN),
         "contradiction": ("the report contradicts itself", AGAIN),
         "copy": ("a copy of another report", AGAIN),
+        "stale": ("tested days before the others", AGAIN),
         "foreign": ("not of this fleet", EXPECTED),
         "nodes-expected": ("the number of nodes is wrong or not set", EXPECTED),
         "no-report": ("no report", START_POD),

@@ -97,7 +97,7 @@ def problems(evidence: Evidence, plan: Plan) -> None:
         evidence.warn("unlisted", f"{device}: {words}", device)
     for device, words in gpu_telemetry.slowed(telemetry):
         evidence.warn("slowdown", f"{device}: {words}", device)
-    peer_comparison.problems(evidence, plan, *SPEC.measures)
+    peer_comparison.problems(evidence, plan, *SPEC.measures, stalls=True)
 
 
 def _measure_kind(

@@ -81,7 +81,7 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    peer_comparison.problems(evidence, plan, "memory_copy", "memory_triad")
+    peer_comparison.problems(evidence, plan, "memory_copy", "memory_triad", stalls=True)
     _sizes(evidence)
     for number in evidence.measurements if plan.device == "cuda" else ():
         if number.name == "memory_tested":

@@ -103,13 +103,14 @@ def problems(evidence: Evidence, plan: Plan) -> None:
             evidence.incomplete("contradiction", words, device)
     for (kind, _), hashes in votes.items():
         _, agree, odd = majority(hashes)
+        of_node = {"measure": kind, "compared": True}  # the fleet may know better
         if agree:
             for device in odd:
                 words = f"{device}: {kind} has other bits than {agree} of {len(hashes)} GPUs"
-                evidence.fail("wrong-bits", words, device)
+                evidence.fail("wrong-bits", words, device, **of_node)
         else:
             words = f"{' and '.join(odd)} have different bits of {kind}, without a majority"
-            evidence.fail("no-majority", words, *odd)
+            evidence.fail("no-majority", words, *odd, **of_node)
 
 
 def _repeats(device: str, seen: dict[str, list[str]], evidence: Evidence) -> dict[str, str]:
