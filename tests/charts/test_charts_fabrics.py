@@ -4,12 +4,11 @@ describes it.
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 import yaml
 
 from hack.deps import kubernetes_schemas
+from tests.helpers.processes import ran
 from tests.helpers.rendering import REPO, objects, template
 
 FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
@@ -33,9 +32,7 @@ def pod(text: str) -> dict:
 def test_every_fabric_renders_what_kubernetes_accepts(renders) -> None:
     location = f"-schema-location={kubernetes_schemas.location()}"
     command = ["kubeconform", "-strict", "-skip=ComputeDomain", location, "-"]  # of a driver
-    done = subprocess.run(
-        command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60
-    )
+    done = ran(*command, input="---\n".join(renders.values()), timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

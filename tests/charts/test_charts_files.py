@@ -7,11 +7,11 @@ from __future__ import annotations
 import base64
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.processes import ran
 from tests.helpers.rendering import HELMS, objects, template
 
 TEXTS = {
@@ -154,11 +154,10 @@ def test_programs_find_their_files(tmp_path: Path) -> None:
         for item in pod["containers"][0]["env"]
     }
     home = tmp_path / "home"
-    done = subprocess.run(
-        ["sh", tmp_path / "scripts/entry.sh"],
+    done = ran(
+        "sh",
+        tmp_path / "scripts/entry.sh",
         env={"PATH": "/usr/bin:/bin", **env, "GPU_CHARTS_ROOT": str(tmp_path), "HOME": str(home)},
-        capture_output=True,
-        text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr

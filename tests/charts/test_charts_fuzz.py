@@ -12,13 +12,13 @@ import json
 import os
 import random
 import re
-import subprocess
 
 import pytest
 import yaml
 from jsonschema import Draft7Validator
 
 from hack.deps import kubernetes_schemas
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS, GROUP, IMAGE, REPO, template
 from tests.helpers.values_fuzz import Values, mutated, places
 
@@ -74,7 +74,7 @@ def invalid(text: str) -> str:
     for version in VERSIONS:
         location = kubernetes_schemas.location(version)
         command = ["kubeconform", "-strict", f"-schema-location={location}", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600)
+        done = ran(*command, input=text, timeout=600)
         if done.returncode:
             return f"Kubernetes {version or '(pinned)'}: {done.stdout[-600:]}{done.stderr}"
     return ""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 
 import pytest
 import yaml
 
 from hack.deps import kubernetes_schemas
+from tests.helpers.processes import ran
 from tests.helpers.rendering import Scenario, objects, rendered, scenarios
 
 SCENARIOS = scenarios()
@@ -23,13 +23,7 @@ VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]  # the first i
 def kubeconform(version: str, items: list[dict]) -> dict[str, int]:
     location = f"-schema-location={kubernetes_schemas.location(version)}"
     command = ["kubeconform", "-strict", "-summary", "-output=json", location, "-"]
-    done = subprocess.run(
-        command,
-        input=yaml.dump_all(items, Dumper=yaml.CSafeDumper),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran(*command, input=yaml.dump_all(items, Dumper=yaml.CSafeDumper), timeout=60)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     print(*(found["msg"] for found in report["resources"]), sep="\n")

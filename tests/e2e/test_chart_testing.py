@@ -5,7 +5,6 @@ test`.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import yaml
 
 from hack.deps import go_tools
 from tests.helpers.kube import REPO, Cluster, run
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS
 
 # For a cluster without GPUs: ct waits until pods are ready, and those of charts/*/ci need GPUs,
@@ -83,7 +83,7 @@ def test_every_chart_is_installed_and_upgraded_by_chart_testing(
         "ct", "install", "--all", "--upgrade", "--chart-dirs", "charts", "--target-branch", "main",
         "--helm-extra-args", "--timeout 120s", "--helm-extra-set-args", " ".join(cluster.helm_image()),
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=390)
+    done = ran(*command, cwd=tmp_path, timeout=390)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     upgraded = [
         line for line in done.stdout.splitlines() if line.startswith("Testing upgrades of chart")

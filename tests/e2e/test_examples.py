@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.helpers.group_pods import jobset_ends
 from tests.helpers.kube import REPO, Namespace, phases, run, wait_until
+from tests.helpers.processes import ran
 
 EXAMPLES = REPO / "values-examples"
 
@@ -30,9 +30,7 @@ def start(space: Namespace, name: str) -> str:
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}
     script = ["bash", "-o", "pipefail", "-c", command]
-    done = subprocess.run(
-        script, cwd=EXAMPLES / name, env=env, capture_output=True, text=True, timeout=120
-    )
+    done = ran(*script, cwd=EXAMPLES / name, env=env, timeout=120)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return re.search(r"helm install (\S+)", command)[1]
 

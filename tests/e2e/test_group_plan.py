@@ -5,7 +5,6 @@ actual behavior.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
@@ -26,6 +25,7 @@ from tests.helpers.group_pods import (
     wait_for_output,
 )
 from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
+from tests.helpers.processes import ran
 
 
 @pytest.mark.row("1.1", "YAML Parsing")
@@ -39,9 +39,7 @@ def test_parsing(tmp_path) -> None:
     )
     file = tmp_path / "group.yaml"
     file.write_text(header + task + task)
-    done = subprocess.run(
-        [sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-m", "jobgen", "validate", file)
     assert done.returncode == 1
     for line, message in ((3, "placement"), (9, 'Duplicate job name "a"')):
         assert re.search(rf"{file}:{line}:\d+: error\[.*{message}", done.stderr), done.stderr
@@ -270,9 +268,7 @@ def test_an_empty_run_succeeds(namespace: Namespace) -> None:
 def test_duplicate_names_are_refused() -> None:
     """Refused by jobgen, with both lines, before anything reaches the cluster."""
     file = str(SEEDS / "k8s_duplicate_names.yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "jobgen", "to-values", file], capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-m", "jobgen", "to-values", file)
     assert done.returncode == 1 and done.stdout == ""
     assert 'Duplicate job name "my-job"' in done.stderr
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.helpers.kube import REPO, Namespace, run
+from tests.helpers.processes import ran
 
 # What of a pod is wrong -> its spec.
 INVALID = yaml.safe_load("""
@@ -68,9 +69,7 @@ def install(namespace: Namespace, workload: str, spec: dict) -> subprocess.Compl
         "-f",
         "-",
     ]
-    return subprocess.run(
-        command, input=json.dumps(values), capture_output=True, text=True, timeout=120
-    )
+    return ran(*command, input=json.dumps(values), timeout=120)
 
 
 CASES = [(wrong, workload) for wrong in INVALID for workload in ("indexed-job", "jobset")]

@@ -7,7 +7,6 @@ test-lifecycle` runs all of them, the other tests a few.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import yaml
 
 from hack.deps import go_tools
 from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS, HELMS, chart_of, jobgen
 
 EXAMPLES = REPO / "values-examples"
@@ -125,7 +125,5 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         becomes(space, first)
         run(helm, "uninstall", RELEASE, *here)
         wait_until(lambda: not live(space) and not space.objects("pods"), "nothing is left", 120)
-        done = subprocess.run(
-            [helm, "list", "--all", "--short", *here], capture_output=True, text=True, timeout=60
-        )
+        done = ran(helm, "list", "--all", "--short", *here, timeout=60)
         assert done.stdout.strip() == ""

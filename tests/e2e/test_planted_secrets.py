@@ -9,7 +9,6 @@ import gzip
 import json
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -22,6 +21,7 @@ from tests.e2e.test_gpu_accept import fleet_is_ready, served
 from tests.helpers.ddp_pods import node_pods
 from tests.helpers.group_pods import launch, wait_for_output
 from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.skipif(
     mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here"
@@ -141,9 +141,7 @@ def files_on_the_nodes(since: float, words: list[str], running: bool) -> Iterato
             f"@{since:.0f}",
             "-print0",
         ]
-        written = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout.split(
-            "\0"
-        )
+        written = ran(*command, timeout=120).stdout.split("\0")
         ours = [path for path in written if path and not any(part in path for part in RUNTIME)]
         assert not running or any(path.endswith("own-file") for path in ours), (
             "the program's own file is not found"
@@ -151,9 +149,7 @@ def files_on_the_nodes(since: float, words: list[str], running: bool) -> Iterato
         for start in range(0, len(ours), 500):
             some = ours[start : start + 500]
             grep = ["grep", "-laF", *[f"-e{word}" for word in words], "--", *some]
-            yield from subprocess.run(
-                grep, capture_output=True, text=True, timeout=120
-            ).stdout.splitlines()
+            yield from ran(*grep, timeout=120).stdout.splitlines()
 
 
 def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.processes import ran
 
 HELD = ["--set", "nodes=1"]
 
@@ -19,7 +20,7 @@ HELD = ["--set", "nodes=1"]
 def upgrade(namespace: Namespace, chart: Path, *options: str) -> subprocess.CompletedProcess:
     image = namespace.cluster.helm_image()
     command = ["helm", "upgrade", "r", str(chart), "-n", namespace.name, *image, *HELD, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return ran(*command, timeout=120)
 
 
 def pods(namespace: Namespace) -> list[tuple[str, bool]]:

@@ -10,12 +10,12 @@ import json
 import os
 import random
 import re
-import subprocess
 
 import pytest
 
 from tests.charts.test_charts_fuzz import outcome, schema
 from tests.helpers.kube import Namespace
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS
 from tests.helpers.values_fuzz import Values
 
@@ -52,9 +52,7 @@ def refused(space: Namespace, texts: list[str]) -> str:
             "-f",
             "-",
         ]
-        done = subprocess.run(
-            command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600
-        )
+        done = ran(*command, input="\n---\n".join(texts), timeout=600)
         said += done.stderr if done.returncode else ""
     return said
 

@@ -14,6 +14,7 @@ import yaml
 
 from jobgen.api import to_values
 from jobgen.cli import cli
+from tests.helpers.processes import ran
 from tests.helpers.rendering import HELMS
 
 REPO = Path(__file__).parents[2]
@@ -50,14 +51,7 @@ def shell(tmp_path):
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
     def run(script: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            ["bash", "-ec", script],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        return ran("bash", "-ec", script, cwd=tmp_path, env=environment, timeout=600)
 
     return run
 

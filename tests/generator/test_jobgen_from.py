@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.helpers.kube import API_VERSIONS
+from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, template
 
 FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
@@ -210,9 +211,7 @@ def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variabl
     task = values["tasks"]["my-run"]
     assert "workingDir" not in json.dumps(task["podTemplate"])
     rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", "LR": "1", **variables}
-    done = subprocess.run(
-        ["bash", "-c", task["run"]], env=rank, cwd="/", capture_output=True, text=True
-    )
+    done = ran("bash", "-c", task["run"], env=rank, cwd="/")
     master = variables.get("MASTER_ADDR", "$(MASTER_ADDR)")
     assert done.stdout == f"{tmp_path} 3 3 8 {master} 1 3\n", done.stderr
 

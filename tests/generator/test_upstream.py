@@ -2,10 +2,10 @@
 that they need.
 """
 
-import subprocess
 import sys
 
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 GROUP = (
     "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: , HF_TOKEN: }\nworkdir: %s\n"
@@ -26,13 +26,7 @@ def test_every_group_has_a_verdict(tmp_path):
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "hack.upstream", tmp_path],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = ran(sys.executable, "-m", "hack.upstream", tmp_path, cwd=REPO, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = dict(
         line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines() if ".yaml" in line

@@ -15,7 +15,7 @@ from hack.deps import go_tools
 from tests.helpers.controllers import Programs, definitions
 from tests.helpers.kube import REPO, run, wait_until
 from tests.helpers.pages import install
-from tests.helpers.processes import free_port
+from tests.helpers.processes import free_port, ran
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
@@ -128,7 +128,7 @@ class ArgoCD:
             *arguments,
         ]
         environment = {**self.environment, "ARGOCD_BINARY_NAME": "argocd"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        return ran(*command, timeout=300, env=environment)
 
     def cli(self, *arguments: str) -> str:
         done = self.try_cli(*arguments)
@@ -196,10 +196,8 @@ def remove(argo: ArgoCD) -> None:
         command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
         subprocess.run(command, capture_output=True, timeout=150)
     argo.programs.stop()
-    left = subprocess.run(
-        ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"],
-        capture_output=True,
-        text=True,
+    left = ran(
+        "kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"
     ).stdout.split()
     for name in left:  # of a test that failed
         patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.processes import ran
+
 REPO = Path(__file__).resolve().parents[2]
 API_VERSIONS = {
     "Job": "batch/v1",
@@ -28,7 +30,7 @@ SEEDS = REPO / "tests" / "generator" / "seeds"
 
 
 def run(*command: str, input: str | None = None) -> str:
-    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+    done = ran(*command, input=input, timeout=300)
     assert done.returncode == 0, (
         f"{' '.join(command)}\nexited {done.returncode}\n{done.stdout}{done.stderr}"
     )
@@ -132,7 +134,7 @@ class Namespace:
         failure.
         """
         command = (sys.executable, "-m", "kubectl_runs", "why", name, "--namespace", self.name)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = ran(*command, timeout=60)
         return done.stdout + done.stderr
 
     def pods(self, release: str) -> list[dict]:
@@ -233,7 +235,7 @@ def admits_pods(space: Namespace) -> bool:
         "--image=probe",
         "--dry-run=server",
     ]
-    return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
+    return "not found" not in ran(*probe).stderr
 
 
 def phases(pods: list[dict]) -> dict[str, str]:

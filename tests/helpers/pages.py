@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.helpers.kube import REPO
+from tests.helpers.processes import ran
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -54,14 +54,7 @@ class Reader:
         for old, new in self.texts.items():
             block = block.replace(old, new)
         command = ["bash", "-euo", "pipefail", "-c", block]
-        done = subprocess.run(
-            command,
-            cwd=self.here,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        done = ran(*command, cwd=self.here, env=self.environment, timeout=900)
         print(block, done.stdout, done.stderr)
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout

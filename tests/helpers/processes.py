@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,11 @@ def environment(**changes: object) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     return inherited | fixed | {key: str(value) for key, value in changes.items()}
+
+
+def ran(*command: object, **options) -> subprocess.CompletedProcess[str]:
+    """The end of a command, and what it wrote as text."""
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = PATIENCE_S) -> object:

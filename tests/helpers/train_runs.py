@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from hack import small_models
-from tests.helpers.processes import SOURCE, environment, free_port, until
+from tests.helpers.processes import SOURCE, environment, free_port, ran, until
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
@@ -170,9 +170,7 @@ def on_small_disk(
     script = f'mount -t tmpfs -o size={megabytes}m none "$0" && "$@"; code=$?; {then}; exit $code'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(folder)]
     command += [sys.executable, "-m", *map(str, train)]
-    done = subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, timeout=240
-    )
+    done = ran(*command, env=environment(**variables), timeout=240)
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
     return done

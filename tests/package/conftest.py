@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS, HELMS, REPO
 
 SIGNER = "Charts under test <charts@example.com>"
@@ -23,9 +24,7 @@ http: {addr: "127.0.0.1:0"}
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=120
-    )
+    done = ran(*list(map(str, command)), cwd=cwd, timeout=120)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

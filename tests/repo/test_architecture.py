@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 ARCHITECTURE = (REPO / "docs/architecture.md").read_text()
 SOURCES = ("worker/src/gpuworker", "generator/src")
@@ -28,6 +28,6 @@ def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
 
 def test_every_folder_of_the_repository_is_named() -> None:
     command = ("git", "-C", REPO, "ls-tree", "-d", "--name-only", "HEAD")
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    found = ran(*command, check=True).stdout.split()
     assert len(found) > 8
     assert [each for each in found if each[0] != "." and f"`{each}/" not in SECTION] == ["docs"]

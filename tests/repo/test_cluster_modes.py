@@ -16,6 +16,7 @@ import pytest
 from hack import cluster_mode, kind_cluster, preflight
 from hack.cluster_mode import Mode
 from hack.paths import REPO, ToolError
+from tests.helpers.processes import ran
 
 
 @pytest.mark.parametrize(
@@ -138,9 +139,7 @@ print(json.dumps({"addresses": names, "server": settings.API_SERVER}))
 
 def settings_of(family: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "IP_FAMILY": family, "PYTHONPATH": str(REPO)}
-    return subprocess.run(
-        [sys.executable, "-c", ADDRESSES], env=environment, capture_output=True, text=True
-    )
+    return ran(sys.executable, "-c", ADDRESSES, env=environment)
 
 
 @pytest.mark.parametrize(("family", "version"), [("ipv4", 4), ("ipv6", 6)])

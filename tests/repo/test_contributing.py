@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN, REPO
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.slow
 PAGE = (REPO / "CONTRIBUTING.md").read_text()
@@ -30,11 +31,8 @@ def block(kind: str, text: str) -> str:
 
 def copied(folder: Path) -> Path:
     """The tracked and new files of the working tree."""
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
+    names = ran(
+        "git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPO
     ).stdout.splitlines()
     for name in names:
         if (REPO / name).is_file():
@@ -47,9 +45,7 @@ def copied(folder: Path) -> Path:
 def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
     repo, text = copied(tmp_path / "repo"), EXAMPLES[title]
     if patch := block("diff", text):
-        done = subprocess.run(
-            ["git", "apply", "-"], cwd=repo, input=patch, text=True, capture_output=True
-        )
+        done = ran("git", "apply", "-", cwd=repo, input=patch)
         assert done.returncode == 0, (
             f"the source has changed: write the diff of CONTRIBUTING.md anew\n{done.stderr}"
         )

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from gpuworker.launch.failure_causes import CAUSES
 from hack.paths import REPO
 from jobgen.cli import cli
+from tests.helpers.processes import ran
 
 README = (REPO / "README.md").read_text()
 FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md", "charts/*/README.md")
@@ -48,7 +49,7 @@ def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
     )
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
     script = ["bash", "-o", "pipefail", "-c", command]
-    return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
+    return ran(*script, cwd=folder, env=env)
 
 
 def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from hack import test_of
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 ROOTS = ("charts/shared", "generator/src", "gitops", "hack", "monitoring", "schemas", "worker")
-SOURCES = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOTS],
-    cwd=REPO, capture_output=True, text=True, check=True,
-).stdout.split()  # fmt: skip
+LISTED = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
+SOURCES = ran(*LISTED, *ROOTS, cwd=REPO, check=True).stdout.split()
 
 
 def test_every_source_has_tests() -> None:

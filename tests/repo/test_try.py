@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +26,12 @@ def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     (packages,) = (environment / "lib").glob("python*/site-packages")
     (packages / "tests.pth").write_text(f"{Path(torch.__file__).parent.parent}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hack.tryout"],
+    done = ran(
+        sys.executable,
+        "-m",
+        "hack.tryout",
         cwd=REPO,
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hack/tryout/group.yaml:11:12: error[wrong-type]" in done.stdout + done.stderr

@@ -7,7 +7,6 @@ Run by `make scale`. Each test prints its figures.
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.helpers.kube import REPO, Cluster, Namespace, run, start_pod, wait_until
+from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, pod_templates
 
 ON_FAKE_NODES = {
@@ -108,10 +108,8 @@ def resolves_all(space: Namespace, names: list[str]) -> None:
     space.kubectl("wait", "pod/resolver", "--for=condition=Ready", "--timeout=60s")
 
     def all_resolve() -> bool:
-        done = subprocess.run(
-            ["kubectl", "-n", space.name, "exec", "-i", "resolver", "--", "python3", "-c", script],
-            input=" ".join(names), capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        resolver = ("kubectl", "-n", space.name, "exec", "-i", "resolver")
+        done = ran(*resolver, "--", "python3", "-c", script, input=" ".join(names), timeout=120)
         return done.stdout.strip() == "ok"
 
     wait_until(all_resolve, f"{len(names)} names in DNS", 120)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from hack import test_cluster
 from hack.deps import go_tools
 from hack.paths import REPO, ToolError, between, main
 from tests.helpers.kube import Cluster, new_namespace
+from tests.helpers.processes import ran
 
 PAGE = REPO / "docs" / "operate.md"
 RELEASE = "run"
@@ -150,7 +150,7 @@ def ended(table: Table, command: list[str]) -> tuple[int, str]:
     """Exit code, and a cell: `0, 31 s`."""
     begun = time.monotonic()
     command += [f"--timeout={table.timeout_s}s"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=table.timeout_s + 120)
+    done = ran(*command, timeout=table.timeout_s + 120)
     print(" ".join(command[:3]), done.returncode, done.stderr.strip()[-200:], flush=True)
     return done.returncode, f"{done.returncode}, {time.monotonic() - begun:.0f} s"
 

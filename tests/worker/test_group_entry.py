@@ -8,7 +8,6 @@ import functools
 import http.server
 import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.group_agents import ENTRY, Group
+from tests.helpers.processes import ran
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
@@ -171,9 +171,7 @@ def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
 
 def git(*arguments: str, cwd) -> str:
     me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    return subprocess.run(
-        ["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True
-    ).stdout
+    return ran("git", *me, *arguments, cwd=cwd, check=True).stdout
 
 
 @contextlib.contextmanager
