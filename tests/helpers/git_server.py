@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.parser import BytesHeaderParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,14 +35,7 @@ class Repository:
                 target.unlink()
             else:
                 target.write_text(content)
-        identity = (
-            "-c",
-            "user.name=test",
-            "-c",
-            "user.email=test@example.com",
-            "-c",
-            "commit.gpgsign=false",
-        )
+        identity = ("-c", "user.name=test", "-c", "user.email=test@example.com")
         git = ("git", "-C", str(self.work), *identity)
         run(*git, "add", "--all")
         run(*git, "commit", "--quiet", "--allow-empty", "--message", message)
@@ -80,13 +73,18 @@ def answer(root: Path, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, 
 
 
 @contextlib.contextmanager
-def served(folder: Path, *names: str) -> Iterator[list[Repository]]:
+def served(
+    folder: Path,
+    *names: str,
+    first: Callable[[BaseHTTPRequestHandler], tuple | None] = lambda _: None,
+) -> Iterator[list[Repository]]:
+    """`first` may answer a request in place of git."""
     root = folder / "served"
     root.mkdir(parents=True)
 
     class Request(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, headers, body = answer(root, self)
+            status, headers, body = first(self) or answer(root, self)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
