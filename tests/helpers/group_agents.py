@@ -78,12 +78,8 @@ class Rank:
         return self
 
     def start_agent(self, *flags: str) -> Rank:
-        command = [
-            sys.executable,
-            Path(__file__).with_name("loopback_agent.py"),
-            "--plan",
-            self.group.plan,
-        ]
+        agent = Path(__file__).with_name("loopback_agent.py")
+        command = [sys.executable, agent, "--plan", self.group.plan]
         command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
         variables = {"ADDRESS": self.address, "NAMES": self.group.names}
         self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
@@ -113,22 +109,13 @@ class Rank:
         return self
 
     def start(self, name: str, command: list, **variables: object) -> subprocess.Popen:
-        env = os.environ | {
-            "PYTHONPATH": str(SOURCE),
-            "RUN_ID": "rl-1",
-            "ATTEMPT": self.attempt,
-            "POD_NAME": "p-x",
-        }
+        env = os.environ | {"PYTHONPATH": str(SOURCE), "RUN_ID": "rl-1", "POD_NAME": "p-x"}
+        env["ATTEMPT"] = self.attempt
         env |= {key: str(value) for key, value in variables.items()}
         with (self.root / name).open("w") as out:
-            process = subprocess.Popen(
-                list(map(str, command)),
-                stdout=out,
-                stderr=out,
-                env=env,
-                cwd=self.root,
-                start_new_session=True,
-            )
+            streams = {"stdout": out, "stderr": out, "start_new_session": True}
+            words = [*map(str, command)]
+            process = subprocess.Popen(words, env=env, cwd=self.root, **streams)
         self.processes.append(process)
         return process
 
@@ -186,13 +173,8 @@ class Group:
             for name, task in tasks.items()
         }
         failure = "stop" if stop else "continue"
-        plan = {
-            "domain": DOMAIN,
-            "timeoutSeconds": timeout,
-            "onFailure": failure,
-            "workload": workload,
-            "tasks": full,
-        }
+        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure}
+        plan |= {"workload": workload, "tasks": full}
         self.plan.write_text(json.dumps(plan))
 
     def new_rank(self, host: str, attempt: str = "0") -> Rank:
@@ -200,5 +182,7 @@ class Group:
         self.ranks.append(Rank(self, host, len(self.ranks) + 1, attempt))
         return self.ranks[-1]
 
-    def start_rank(self, host: str, run: str = "true", **settings: object) -> Rank:
-        return self.new_rank(host).publish_name().start_agent().start_task(run, **settings)
+    def start_rank(
+        self, host: str, run: str = "true", attempt: str = "0", **settings: object
+    ) -> Rank:
+        return self.new_rank(host, attempt).publish_name().start_agent().start_task(run, **settings)

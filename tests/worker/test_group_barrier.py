@@ -98,24 +98,18 @@ def test_a_replaced_rank_rejoins_after_the_leader_has_ended(group):
 
 def test_a_rank_of_another_attempt_does_not_count(group):
     group.write_plan({"buffer": {}, "trainer": {}}, timeout=3)
-    group.new_rank("trainer-0", attempt="0").publish_name().start_agent().start_task("echo ran")
-    new = (
-        group.new_rank("buffer-0", attempt="1").publish_name().start_agent().start_task("echo ran")
-    )
+    group.start_rank("trainer-0", "echo ran")
+    new = group.start_rank("buffer-0", "echo ran", attempt="1")
     assert new.wait() == 66
     assert format_missing([], ["trainer-0"]) in new.output()
 
 
 def test_a_restarted_agent_keeps_the_state_of_the_group(group):
     group.write_plan({"buffer": {}, "trainer": {}})
-    ranks = [
-        group.start_rank("buffer-0", "echo ran; sleep 600"),
-        group.start_rank("trainer-0", "echo ran; sleep 600"),
-    ]
+    ranks = [group.start_rank(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0")]
     for rank in ranks:
         rank.until_output("\nran")
-        rank.sidecar.kill()
-        rank.sidecar.wait()
+        rank.kill_agent()
     ranks[1].start_agent()
     ranks[0].lose()
     group.start_rank("buffer-0", "echo ran").until_output("\nran")
