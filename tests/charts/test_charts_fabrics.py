@@ -7,9 +7,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from hack.deps import kubernetes_schemas
-from tests.helpers.processes import ran
-from tests.helpers.rendering import REPO, objects, template
+from tests.helpers.rendering import REPO, invalid, objects, template
 
 FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
 SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
@@ -30,10 +28,7 @@ def pod(text: str) -> dict:
 
 
 def test_every_fabric_renders_what_kubernetes_accepts(renders) -> None:
-    location = f"-schema-location={kubernetes_schemas.location()}"
-    command = ["kubeconform", "-strict", "-skip=ComputeDomain", location, "-"]  # of a driver
-    done = ran(*command, input="---\n".join(renders.values()), timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert invalid("---\n".join(renders.values()), "-skip=ComputeDomain") == ""  # of a driver
 
 
 def test_memory_can_be_locked_where_the_fabric_needs_it(renders) -> None:

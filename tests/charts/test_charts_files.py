@@ -36,22 +36,8 @@ TEXTS = {
     "long lines": "word " * 100 + "\n\t" + "x" * 5000,
     "500 KB": "".join(f"line {number}\t$(x) 'q'\n" for number in range(25_000)),
 }
-PATHS = [
-    "a b.py",
-    "a'b",
-    'a"b',
-    "a$b",
-    "a:b",
-    "ü/é/x",
-    "#x",
-    "- x",
-    "{{ x }}",
-    "a\\b",
-    "....x",
-    "~",
-    "null",
-]
-PATHS += ["tab\tx", " x "]
+PATHS = ["a b.py", "a'b", 'a"b', "a$b", "a:b", "ü/é/x", "#x", "- x", "{{ x }}", "a\\b"]
+PATHS += ["....x", "~", "null", "tab\tx", " x "]
 
 
 def encoded(values: dict) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hack.gen import value_keys
-from tests.helpers.rendering import REPO, objects, template
+from tests.helpers.rendering import REPO, defaults, objects, sets, template
 
 pytestmark = pytest.mark.slow
 
@@ -192,24 +192,12 @@ def test_a_new_version_of_the_chart_does_not_restart_a_stateful_set() -> None:
 def test_the_default_values_written_out_are_no_choice(chart: str) -> None:
     """Also the numbers, which Helm reads as another type from a file than from --set."""
     base = {"ddp-run": "ddp-run", "job-group": "jobset"}[chart]
-    written = yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())
+    written = defaults(chart)
+    grace = f"terminationGracePeriodSeconds={written['terminationGracePeriodSeconds']}"
     for key in ("image", *BASE[base][1]):
         written.pop(key, None)
-    text = [
-        option
-        for key, value in written.items()
-        if value is not None
-        for option in ("--set-json", f"{key}={json.dumps(value)}")
-    ]
-    assert (
-        render(base)
-        == render(base, *text)
-        == render(
-            base,
-            "--set",
-            f"terminationGracePeriodSeconds={written['terminationGracePeriodSeconds']}",
-        )
-    )
+    values = {key: value for key, value in written.items() if value is not None}
+    assert render(base) == render(base, *sets(**values)) == render(base, "--set", grace)
 
 
 @pytest.mark.parametrize("base", BASE)

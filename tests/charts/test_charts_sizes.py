@@ -29,16 +29,8 @@ def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=str)
 def test_helm_can_keep_a_release(scenario: Scenario) -> None:
-    command = [
-        "helm",
-        "install",
-        "test",
-        str(REPO / "charts" / scenario.chart),
-        "--dry-run=client",
-        "-o",
-        "json",
-    ]
-    options = ["-f", "-", "--set", IMAGE]
+    command = ["helm", "install", "test", str(REPO / "charts" / scenario.chart)]
+    options = ["--dry-run=client", "-o", "json", "-f", "-", "--set", IMAGE]
     done = subprocess.run(
         [*command, *options], input=scenario.values, capture_output=True, timeout=600
     )

@@ -6,12 +6,11 @@ so the chart's schema must refuse what jobgen has not written, before anything r
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from tests.helpers import rendering
 from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, template
 
 GROUP = REPO / "values-examples/find-each-other/group.yaml"
@@ -48,7 +47,7 @@ def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole() -> None:
     """Cut after any byte, the text is either no YAML, or refused by the schema, or means what the
     whole means.
     """
-    schema = Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
+    schema = Draft7Validator(rendering.schema("job-group"))
     whole = jobgen(GROUP).decode()
     values = yaml.safe_load(whole)
     assert schema.is_valid(values)

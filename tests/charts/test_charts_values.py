@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
-import yaml
 from jsonschema import Draft7Validator
 
-from tests.helpers import templates
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers import rendering, templates
+from tests.helpers.rendering import CHARTS, HELMS, REPO, defaults, refusal, render
 from tests.helpers.values_fuzz import is_elsewhere
 
-# At the top of the schema, and not in values.yaml.
-NO_DEFAULT = {
-    "enabled",
-    "global",
-    "schemaVersion",
-}  # Helm's own; and what must never have a default
+# At the top of the schema, and not in values.yaml: Helm's own; and what must never have a default.
+NO_DEFAULT = {"enabled", "global", "schemaVersion"}
 
 
 def schema(chart: str) -> dict:
     """The schema without the names that only say where their value belongs."""
-    return kept(json.loads((REPO / "charts" / chart / "values.schema.json").read_text()))
+    return kept(rendering.schema(chart))
 
 
 def kept(node: object) -> object:
@@ -37,10 +31,6 @@ def kept(node: object) -> object:
         for name, each in node.items()
         if not (isinstance(each, dict) and is_elsewhere(each))
     }
-
-
-def defaults(chart: str) -> dict:
-    return yaml.safe_load((REPO / "charts" / chart / "values.yaml").read_text())
 
 
 def source(chart: str) -> str:
@@ -166,7 +156,7 @@ def within(node: object) -> Iterator[dict]:
 
 def elsewhere(chart: str) -> Iterator[tuple[str, str]]:
     """Name, and the place of its value, at the top of a schema and in a task of a group."""
-    root = json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+    root = rendering.schema(chart)
     for path, node in (("", root), ("tasks.t.", root["definitions"].get("task", {}))):
         for name, each in node.get("properties", {}).items():
             if is_elsewhere(each):

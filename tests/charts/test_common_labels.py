@@ -4,13 +4,12 @@ name.
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render, sets
 
 LABELS = {
     "team": "research",
@@ -28,12 +27,7 @@ VALUES = {chart: yaml.safe_load((REPO / f"charts/{chart}/ci" / f"{name}-values.y
 
 
 def with_values(helm: str, chart: str, **values: object) -> list[dict]:
-    options = [
-        word
-        for key, value in values.items()
-        for word in ("--set-json", f"{key}={json.dumps(value)}")
-    ]
-    return render(chart, VALUES[chart], *options, helm=helm)
+    return render(chart, VALUES[chart], *sets(**values), helm=helm)
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -96,6 +90,4 @@ extraObjects:
 @pytest.mark.parametrize("key", REFUSED)
 def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str) -> None:
     for value in REFUSED[key]:
-        assert key in refusal(chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}"), (
-            value
-        )
+        assert key in refusal(chart, VALUES[chart], *sets(**{key: value})), value

@@ -7,12 +7,11 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from gpuworker.launch import config
 from gpuworker.runtime import contract
 from jobgen import schema
-from tests.helpers.rendering import CHARTS, REPO, containers, refusal, render, task
+from tests.helpers.rendering import CHARTS, REPO, containers, defaults, refusal, render, task
 
 FOLLOWED = [each.name for each in contract.VARIABLES if each.override is contract.Override.FOLLOWED]
 
@@ -84,22 +83,15 @@ def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
 
 
 def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:
-    values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
-    assert values["rendezvous"]["port"] == contract.RENDEZVOUS_PORT
+    assert defaults("ddp-run")["rendezvous"]["port"] == contract.RENDEZVOUS_PORT
 
 
 WRONG = {
     "MASTER_PORT": [
         "",
-        "abc",
-        "0",
-        "1023",
-        "65535",
-        "70000",
         " 29500",
-        "08",
         "1, hostPort: 22",
-        "é$X",
+        *["abc", "0", "1023", "65535", "70000", "08", "é$X"],
     ],
     "NPROC_PER_NODE": ["", "0", "-1", "1025", "gpu", "1.5"],
     "MASTER_ADDR": ["", "two words", "a\nb"],

@@ -13,6 +13,7 @@ from tests.helpers.ddp_pods import job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
 from tests.helpers.group_pods import launch
 from tests.helpers.kube import Namespace, phases, run, wait_until
+from tests.helpers.rendering import sets
 
 QUOTA = """\
 apiVersion: v1
@@ -87,7 +88,7 @@ podTemplate:
 
 @pytest.fixture
 def limited(namespace: Namespace) -> Namespace:
-    namespace.kubectl("apply", "-f", "-", input=QUOTA)
+    namespace.apply(QUOTA)
     # Until the quota controller has counted once, the quota admits nothing.
     wait_until(
         lambda: namespace.objects("resourcequotas")[0].get("status", {}).get("used"),
@@ -95,14 +96,6 @@ def limited(namespace: Namespace) -> Namespace:
         60,
     )
     return namespace
-
-
-def sets(**values: object) -> list[str]:
-    return [
-        word
-        for name, value in values.items()
-        for word in ("--set-json", f"{name}={json.dumps(value)}")
-    ]
 
 
 def assert_guaranteed(pods: list[dict]) -> None:
@@ -140,13 +133,13 @@ def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(
 ) -> None:
     """A sidecar that never ends by itself does not keep the run from ending."""
     program = "".join(f"    {line}\n" for line in PROGRAM.strip().splitlines())
-    namespace.kubectl("apply", "-f", "-", input=OBJECTS + program)
+    namespace.apply(OBJECTS + program)
     runtime = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
         "metadata": {"name": namespace.name},
     }
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(runtime | {"handler": "runc"}))
+    namespace.apply(json.dumps(runtime | {"handler": "runc"}))
     values = VALUES.replace("RUNTIME", namespace.name).replace("IMAGE", namespace.cluster.image)
     try:
         namespace.install("run", "ddp-run", values=values)

@@ -12,9 +12,9 @@ from tests.e2e.test_gpu_accept import QUICKLY
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
 from tests.e2e.test_group_preemption import scarce as scarce  # a fixture
 from tests.e2e.test_kueue_runs import complete
-from tests.e2e.test_pod_block import sets
 from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
 from tests.helpers.kube import Namespace, racks, wait_until
+from tests.helpers.rendering import sets
 
 FOREVER = "until [ -e /tmp/end ]; do sleep 0.2; done"
 

@@ -13,10 +13,10 @@ import re
 
 import pytest
 
-from tests.charts.test_charts_fuzz import outcome, schema
+from tests.charts.test_charts_fuzz import outcome
 from tests.helpers.kube import Namespace
 from tests.helpers.processes import ran
-from tests.helpers.rendering import CHARTS
+from tests.helpers.rendering import CHARTS, schema
 from tests.helpers.values_fuzz import Values
 
 SETS = int(os.environ.get("VALUES_SETS", "15"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import tempfile
 import time
@@ -13,12 +12,10 @@ import jsonschema
 import yaml
 
 from jobgen.api import Options, to_values
+from tests.helpers.rendering import schema
 
-REPO = Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # CPU time limit: 1 s on an idle machine; quadratic time would take minutes
-VALUES = jsonschema.Draft7Validator(
-    json.loads((REPO / "charts/job-group/values.schema.json").read_text())
-)
+VALUES = jsonschema.Draft7Validator(schema("job-group"))
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,16 +12,18 @@ from pathlib import Path
 
 import yaml
 
+from hack.deps import kubernetes_schemas
+from tests.helpers.processes import ran
+
 REPO = Path(__file__).resolve().parents[2]
 CHARTS = tuple(sorted(path.parent.name for path in (REPO / "charts").glob("*/Chart.yaml")))
 HELMS = ("helm", "helm3")
+# Versions of Kubernetes whose schemas the objects must fit; the first is the pinned one.
+VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]
 IMAGE = "image.repository=registry.example.com/gpu-worker"
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
-LEAST = {
-    "ddp-run": {},
-    "gpu-accept": {},
-    "job-group": GROUP,
-}  # values without which a chart renders nothing
+# Values without which a chart renders nothing.
+LEAST = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}
 
 
 @dataclass(frozen=True)
@@ -82,19 +85,37 @@ def template(
     """
     # The time-out ends a helm that hangs. On a machine with other work, a large group takes minutes
     # by the clock.
-    command = [
-        helm,
-        "template",
-        release,
-        str(REPO / "charts" / chart),
-        "-f",
-        "-",
-        "--kube-version",
-        "1.34.0",
-    ]
+    command = [helm, "template", release, str(REPO / "charts" / chart), "-f", "-"]
     return subprocess.run(
-        [*command, "--set", IMAGE, *options], input=values, capture_output=True, timeout=600
+        [*command, "--kube-version=1.34.0", "--set", IMAGE, *options],
+        input=values,
+        capture_output=True,
+        timeout=600,
     )
+
+
+def schema(chart: str) -> dict:
+    return json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+
+
+def defaults(chart: str) -> dict:
+    return yaml.safe_load((REPO / "charts" / chart / "values.yaml").read_text())
+
+
+def sets(**values: object) -> list[str]:
+    """Options of Helm, which take a value of any type."""
+    return [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
+
+
+def invalid(text: str, *options: str) -> str:
+    """What kubeconform says about objects that their schemas refuse."""
+    for version in VERSIONS:
+        location = kubernetes_schemas.location(version)
+        command = ["kubeconform", "-strict", f"-schema-location={location}", *options, "-"]
+        done = ran(*command, input=text, timeout=600)
+        if done.returncode:
+            return f"Kubernetes {version or '(pinned)'}: {done.stdout[-600:]}{done.stderr}"
+    return ""
 
 
 def tried(chart: str, values: dict, *options: str, **more: str) -> subprocess.CompletedProcess:

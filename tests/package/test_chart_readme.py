@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hack.gen import chart_readme
-from tests.helpers.rendering import CHARTS, REPO
+from tests.helpers.rendering import CHARTS, REPO, defaults
 
 
 def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -34,6 +34,5 @@ def test_every_value_of_a_chart_is_documented(chart: str) -> None:
 
 def test_the_listed_images_are_those_of_the_chart() -> None:
     about = yaml.safe_load((REPO / "charts/ddp-run/Chart.yaml").read_text())
-    values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
     (image,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
-    assert image["image"] == values["rendezvous"]["etcd"]["image"]
+    assert image["image"] == defaults("ddp-run")["rendezvous"]["etcd"]["image"]

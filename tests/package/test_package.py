@@ -58,20 +58,10 @@ def test_a_pulled_chart_is_what_was_pushed(
         version = package.stem.removeprefix(f"{chart}-")
         repository = f"oci://{registry}/{package.parent.name}/{helm}"
         run(helm, "push", package, repository, "--plain-http")
-        run(
-            helm,
-            "pull",
-            f"{repository}/{chart}",
-            "--version",
-            version,
-            "--plain-http",
-            "--destination",
-            tmp_path,
-        )
+        wanted = (f"{repository}/{chart}", "--version", version, "--plain-http")
+        run(helm, "pull", *wanted, "--destination", tmp_path)
         assert (tmp_path / package.name).read_bytes() == package.read_bytes()
-        shown = run(
-            helm, "show", "readme", f"{repository}/{chart}", "--version", version, "--plain-http"
-        )
+        shown = run(helm, "show", "readme", *wanted)
         assert "| value | type | default | meaning |" in shown
     for scenario in EXAMPLES:
         assert_same(helm, tmp_path / packages[scenario.chart].name, scenario)
@@ -90,18 +80,9 @@ def test_a_signature_admits_the_package_and_nothing_else(
     run(helm, "push", package, repository, "--plain-http")  # with the .prov file beside it
     pulled = tmp_path / "pulled"
     version = package.stem.removeprefix("ddp-run-")
-    pull = (
-        verifier,
-        "pull",
-        f"{repository}/ddp-run",
-        "--version",
-        version,
-        "--plain-http",
-        "--destination",
-        pulled,
-    )
+    pull = (verifier, "pull", f"{repository}/ddp-run", "--version", version, "--plain-http")
     pulled.mkdir()
-    run(*pull, "--verify", "--keyring", public)
+    run(*pull, "--destination", pulled, "--verify", "--keyring", public)
     verify = (verifier, "verify", pulled / package.name, "--keyring", public)
     assert SIGNER in run(*verify)
     with open(pulled / package.name, "ab") as damaged:
@@ -114,17 +95,10 @@ def test_cosign_admits_what_was_signed_only(
     packages: dict[str, Path], registry: str, tmp_path: Path
 ) -> None:
     """With a pair of keys and without a transparency log, which would need the internet."""
-    cosign = (BIN / "cosign",)
+    cosign = ("env", "COSIGN_PASSWORD=", BIN / "cosign")
     offline = ("--allow-http-registry", "--allow-insecure-registry")
     for name in ("ours", "theirs"):
-        run(
-            "env",
-            "COSIGN_PASSWORD=",
-            *cosign,
-            "generate-key-pair",
-            "--output-key-prefix",
-            tmp_path / name,
-        )
+        run(*cosign, "generate-key-pair", "--output-key-prefix", tmp_path / name)
     package = packages["job-group"]
     repository = f"{registry}/cosign-{package.parent.name}"
     run("helm", "push", package, f"oci://{repository}", "--plain-http")
@@ -132,15 +106,7 @@ def test_cosign_admits_what_was_signed_only(
     verify = (*cosign, "verify", "--insecure-ignore-tlog", *offline)
     with pytest.raises(AssertionError, match="signatures"):
         run(*verify, "--key", tmp_path / "ours.pub", reference)
-    sign = (
-        "env",
-        "COSIGN_PASSWORD=",
-        *cosign,
-        "sign",
-        "--yes",
-        "--tlog-upload=false",
-        "--use-signing-config=false",
-    )
+    sign = (*cosign, "sign", "--yes", "--tlog-upload=false", "--use-signing-config=false")
     run(*sign, *offline, "--key", tmp_path / "ours.key", reference)
     assert "job-group" in run(*verify, "--key", tmp_path / "ours.pub", reference)
     with pytest.raises(AssertionError, match="signature"):

@@ -43,20 +43,15 @@ def made(folder: Path, aliases: dict[str, str]) -> Path:
         {"name": chart, "version": "*", "alias": alias, "condition": f"{alias}.enabled"}
         for alias, chart in aliases.items()
     ]
-    about = {
-        "apiVersion": "v2",
-        "name": "umbrella",
-        "version": "1.0.0",
-        "dependencies": dependencies,
-    }
+    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0"}
+    about |= {"dependencies": dependencies}
     (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
     return folder
 
 
 def values_of(scenario: Scenario) -> dict:
-    return yaml.safe_load(scenario.values) | {
-        "image": {"repository": "registry.example.com/gpu-worker"}
-    }
+    image = {"repository": "registry.example.com/gpu-worker"}
+    return yaml.safe_load(scenario.values) | {"image": image}
 
 
 def rendered(helm: str, chart: str | Path, values: dict) -> dict[tuple[str, str], dict]:

@@ -24,6 +24,7 @@ from tests.helpers.processes import ran
 README = (REPO / "README.md").read_text()
 FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md", "charts/*/README.md")
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))
 SCREEN = 30  # lines until the first command
 
 
@@ -132,7 +133,7 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+@pages
 def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", without_blocks(page)):
         if "://" in target:
@@ -142,16 +143,15 @@ def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
         assert not anchor or file.suffix != ".md" or anchor in anchors(file), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+@pages
 def test_every_table_has_a_header_and_as_many_cells_in_each_row(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+    for table in re.findall(r"(?:^\|.*\n)+", without_blocks(page), re.MULTILINE):
         rows = [re.split(r"(?<!\\)\|", row) for row in table.splitlines()]
         assert len(rows) > 2 and set("".join(rows[1])) <= set(" :-"), table
         assert {len(row) for row in rows} == {len(rows[0])}, table
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+@pages
 def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: Path) -> None:
     roots = [REPO, page.parent, REPO / "worker/src/gpuworker"]
     tops = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
@@ -167,13 +167,8 @@ def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: 
 def test_make_targets_in_the_documentation_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
-        named = {
-            target
-            for target in re.findall(
-                r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M
-            )
-        }
-        assert named <= targets, page
+        named = re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M)
+        assert {*named} <= targets, page
 
 
 def test_every_page_and_picture_is_in_the_readme() -> None:

@@ -12,13 +12,9 @@ import yaml
 
 from hack.paths import REPO
 from tests.charts.test_charts_fabrics import FABRICS
-from tests.helpers.rendering import CHARTS, objects
+from tests.helpers.rendering import CHARTS, objects, schema
 from tests.repo.test_readme import README, installs, rendered
 
-SCHEMAS = {
-    chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text())
-    for chart in CHARTS
-}
 COMMANDS = {
     chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line)
     for chart in CHARTS
@@ -56,7 +52,7 @@ def chart_of(page: Path, text: str) -> str:
     if page.stem in CHARTS:
         return page.stem
     return next(
-        chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*SCHEMAS[chart]["properties"]}
+        chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*schema(chart)["properties"]}
     )
 
 
