@@ -49,15 +49,9 @@ def manifests(
     if way == "ddp-run":
         settings = ["timeouts.joinSeconds=90", "timeouts.collectiveSeconds=60"]
         settings += ["timeouts.exitSeconds=60", "program.args={/tmp/train.py}", *more]
-        command = [
-            "helm",
-            "template",
-            "run",
-            str(REPO / "charts/ddp-run"),
-            "--namespace",
-            space.name,
-        ]
-        command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
+        command = ["helm", "template", "run", str(REPO / "charts/ddp-run")]
+        command += ["--namespace", space.name, *space.cluster.helm_image()]
+        command += [word for each in settings for word in ("--set", each)]
         text = run(*command)
     else:
         text = (HERE / f"{way}.yaml").read_text()
@@ -98,7 +92,7 @@ def outcome(
         text = faults.program(fault, LONG_STEPS if to_a_pod else STEPS)
         objects = yaml.safe_dump_all(manifests(way, space, before, text))
         begun, clock = time.monotonic(), time.time()
-        space.kubectl("apply", "-f", "-", input=objects)
+        space.apply(objects)
         if to_a_pod:
             wait_until(lambda: len(firsts(space, "FIRST 2.0")) == 2, "both nodes train", LIMIT_S)
             (victim,) = [name for name, index in indexes(space).items() if index == "1"]
@@ -200,7 +194,7 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         objects = yaml.safe_dump_all(
             manifests("ddp-run", space, "", faults.program(FIRST_START.strip(), STEPS), (value,))
         )
-        space.kubectl("apply", "-f", "-", input=objects)
+        space.apply(objects)
         for job in space.watch("jobs", LIMIT_S):
             if any(
                 c["type"] in ("Complete", "Failed") and c["status"] == "True"
@@ -234,17 +228,13 @@ def restarts(cluster: Cluster, rounds: int) -> None:
 def inject(cluster: Cluster, ways: Sequence[str]) -> None:
     """Every fault in each of `ways`."""
     cases = [("none", way, {}) for _ in range(3) for way in ways]
-    cases += [
-        (name, way, {"before": shell})
-        for name, shell in faults.BEFORE_START.items()
-        for way in ways
-    ]
-    cases += [
-        (name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in ways
-    ]
-    cases += [
-        (name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in ways
-    ]
+    faulty = {
+        "before": faults.BEFORE_START,
+        "fault": faults.DURING_RUN,
+        "to_a_pod": faults.TO_A_POD,
+    }
+    for kind, rows in faulty.items():
+        cases += [(name, way, {kind: what}) for name, what in rows.items() for way in ways]
 
     def tried(case: tuple) -> tuple[float | None, str]:
         try:
@@ -263,10 +253,8 @@ def inject(cluster: Cluster, ways: Sequence[str]) -> None:
 
 def entry() -> None:
     os.environ |= test_cluster.prepare()
-    cluster, words = (
-        Cluster(os.environ["WORKER_IMAGE"]),
-        sys.argv[1:] or ["starts", "restarts", "faults"],
-    )
+    cluster = Cluster(os.environ["WORKER_IMAGE"])
+    words = sys.argv[1:] or ["starts", "restarts", "faults"]
     rounds = next((int(word) for word in words if word.isdigit()), 5)
     if "starts" in words:
         starts(cluster, rounds)

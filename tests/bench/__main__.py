@@ -83,13 +83,10 @@ def group(size: int, home: Path) -> Path:
 def cold(rounds: int, home: Path) -> None:
     small = group(4, home)
     load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(small)!r})"
+    imported = "import yaml, jsonschema, click"
     commands = {
         "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", small],
-        "python -c 'import yaml, jsonschema, click'": [
-            sys.executable,
-            "-c",
-            "import yaml, jsonschema, click",
-        ],
+        "python -c 'import yaml, jsonschema, click'": [sys.executable, "-c", imported],
         "python -c ''": [sys.executable, "-c", ""],
         "SkyPilot's loader": [SKYPILOT / "bin" / "python", "-c", load],
     }

@@ -41,15 +41,8 @@ def start(way: tuple[str, ...], nodes: int, each: int, program: Path) -> list[su
         else:
             flags += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         command = [*way, *flags, str(program)]
-        started.append(
-            subprocess.Popen(
-                command,
-                env=environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        started.append(subprocess.Popen(command, env=environment(), **streams))
     return started
 
 

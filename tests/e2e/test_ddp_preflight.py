@@ -160,7 +160,7 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
         "annotations": pod["metadata"]["annotations"],
     }
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
+    namespace.apply(json.dumps(copy))
     assert_ends(namespace, (0, 1), 67, "duplicate-node", "left-over")
 
 

@@ -4,12 +4,10 @@ two nodes.
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import yaml
 
-from tests.helpers.kube import API_VERSIONS, Namespace, run, wait_until
+from tests.helpers.kube import API_VERSIONS, Namespace, jobgen, wait_until
 
 TORCHRUN = [
     "torchrun",
@@ -91,9 +89,7 @@ def logs_when_both(space: Namespace, text: str) -> list[str]:
 
 def converted(kind: str, spec: dict) -> str:
     head = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {"name": "old"}}
-    return run(
-        sys.executable, "-m", "jobgen", "from", "-", input=yaml.safe_dump(head | {"spec": spec})
-    )
+    return jobgen("from", "-", input=yaml.safe_dump(head | {"spec": spec}))
 
 
 def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:

@@ -53,12 +53,7 @@ run: echo done
 def queue(namespace: Namespace, request) -> Iterator[Namespace]:
     """A LocalQueue `queue` whose ClusterQueue has the CPUs that the test requests."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
-    namespace.kubectl(
-        "apply",
-        "-f",
-        "-",
-        input=QUEUES.format(name=name, namespace=namespace.name, quota=request.param),
-    )
+    namespace.apply(QUEUES.format(name=name, namespace=namespace.name, quota=request.param))
     yield namespace
     for kind in ("clusterqueue", "resourceflavor"):
         namespace.kubectl("delete", kind, name, "--wait=false")
@@ -134,7 +129,7 @@ def queue_by_topology(space: Namespace, name: str, label: str) -> None:
     by_topology = (
         f"{flavor}spec: {{topologyName: {name}, nodeLabels: {{kubernetes.io/os: linux}}}}\n"
     )
-    space.kubectl("apply", "-f", "-", input=objects.replace(flavor, by_topology))
+    space.apply(objects.replace(flavor, by_topology))
 
 
 @pytest.fixture
@@ -214,7 +209,7 @@ def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: 
         "kind": "LocalQueue",
         "metadata": {"name": "default"},
     }
-    queue.kubectl("apply", "-f", "-", input=json.dumps({**default, "spec": local["spec"]}))
+    queue.apply(json.dumps({**default, "spec": local["spec"]}))
     # Until Kueue knows the queue, it holds the pods as one group, and none of them would end.
     queue.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=60s")
     launch(queue, GROUP.replace("echo done", "echo USER CODE"), *JOBS)

@@ -71,7 +71,7 @@ def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
     itself.
     """
     name = queue.objects("localqueues")[0]["spec"]["clusterQueue"]
-    queue.kubectl("apply", "-f", "-", input=GPUS_ONLY.format(name=name, namespace=queue.name))
+    queue.apply(GPUS_ONLY.format(name=name, namespace=queue.name))
     own = f"program.image={queue.cluster.image},nodes=1,kueue.queueName=queue"
     program = '["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]'
     queue.install(

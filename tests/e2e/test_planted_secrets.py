@@ -196,7 +196,7 @@ def install_all(space: Namespace) -> None:
         "metadata": {"name": "program"},
         "data": {"wait.py": WAIT},
     }
-    space.kubectl("apply", "-f", "-", input=json.dumps(program))
+    space.apply(json.dumps(program))
     space.install("run", "ddp-run", values=RUN)
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "host"]}
     space.install(

@@ -20,6 +20,7 @@ from tests.helpers.processes import free_port, ran
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
 RESYNC_S = 5
+HERE = ("--namespace", NAMESPACE)
 
 BASE = """\
 apiVersion: v1
@@ -38,6 +39,10 @@ spec:
   destinations: [{namespace: "*", server: "*"}]
   clusterResourceWhitelist: [{group: "*", kind: "*"}]
 """
+
+
+def kubectl(*words: str, **options) -> str:
+    return run("kubectl", *HERE, *words, **options)
 
 
 class ArgoCD:
@@ -120,13 +125,7 @@ class ArgoCD:
         return self.programs.all_run() and self.try_cli("app", "list").returncode == 0
 
     def try_cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            str(self.binary),
-            "--server",
-            f"127.0.0.1:{self.port}",
-            "--plaintext",
-            *arguments,
-        ]
+        command = [self.binary, "--server", f"127.0.0.1:{self.port}", "--plaintext", *arguments]
         environment = {**self.environment, "ARGOCD_BINARY_NAME": "argocd"}
         return ran(*command, timeout=300, env=environment)
 
@@ -145,14 +144,10 @@ class ArgoCD:
 
     def application(self, name: str, refresh: str = "normal") -> dict | None:
         """The Application after a comparison with the newest commit; None if it does not exist."""
-        command = ("kubectl", "--namespace", NAMESPACE)
         if refresh:
             mark = f"argocd.argoproj.io/refresh={refresh}"
-            subprocess.run(
-                [*command, "annotate", "application", name, mark, "--overwrite"],
-                capture_output=True,
-            )
-        found = run(*command, "get", "application", name, "--ignore-not-found", "--output=json")
+            ran("kubectl", *HERE, "annotate", "application", name, mark, "--overwrite")
+        found = kubectl("get", "application", name, "--ignore-not-found", "--output=json")
         return json.loads(found) if found.strip() else None
 
 
@@ -168,20 +163,13 @@ def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
         argo = ArgoCD(folder, charts)
         try:
             run("kubectl", "create", "namespace", NAMESPACE)
-            here = ("kubectl", "--namespace", NAMESPACE)
-            run(*here, "apply", "-f", "-", input=BASE)
-            run(*here, "create", "configmap", "argocd-cm")
-            run(*here, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
-            run(
-                *here,
-                "patch",
-                "configmap",
-                "argocd-cm",
-                "--patch-file",
-                str(SETTINGS / "argocd-cm.yaml"),
-            )
+            kubectl("apply", "-f", "-", input=BASE)
+            kubectl("create", "configmap", "argocd-cm")
+            kubectl("label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
+            ours = str(SETTINGS / "argocd-cm.yaml")
+            kubectl("patch", "configmap", "argocd-cm", "--patch-file", ours)
             key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
-            run(*here, "patch", "secret", "argocd-secret", "--patch", key)
+            kubectl("patch", "secret", "argocd-secret", "--patch", key)
             argo.start()
             yield argo
         finally:
@@ -193,15 +181,10 @@ def remove(argo: ArgoCD) -> None:
     their finalizers.
     """
     for kind in ("applicationsets", "applications"):
-        command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
-        subprocess.run(command, capture_output=True, timeout=150)
+        ran("kubectl", *HERE, "delete", kind, "--all", "--timeout=120s", timeout=150)
     argo.programs.stop()
-    left = ran(
-        "kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"
-    ).stdout.split()
+    left = ran("kubectl", *HERE, "get", "applications", "--output=name").stdout.split()
     for name in left:  # of a test that failed
         patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
-        subprocess.run(
-            ["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True
-        )
+        ran("kubectl", *HERE, "patch", name, *patch)
     run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

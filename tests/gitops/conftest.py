@@ -45,9 +45,7 @@ class Team(GitRuns):
         spec["destination"]["namespace"] = self.space.name
         for setting in settings:
             spec["syncPolicy"]["automated"].update(setting)
-        self.space.cluster.kubectl(
-            "apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found)
-        )
+        argo_cd.kubectl("apply", "-f", "-", input=yaml.safe_dump(found))
         return found["metadata"]["name"]
 
     def wait_for(self, application: str, groups: str, exists: bool = True) -> None:
@@ -57,9 +55,7 @@ class Team(GitRuns):
             # Asked again each time: an answer from Argo CD's cache of commits may precede the
             # newest one.
             mark = ("argocd.argoproj.io/application-set-refresh=true", "--overwrite")
-            self.space.cluster.kubectl(
-                "--namespace", argo_cd.NAMESPACE, "annotate", "applicationset", groups, *mark
-            )
+            argo_cd.kubectl("annotate", "applicationset", groups, *mark)
             return (self.argo.application(application, refresh="") is not None) == exists
 
         wait_until(found, f"{application} {'exists' if exists else 'is gone'}")
@@ -73,13 +69,6 @@ def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
             yield Team(space, found.charts, found.runs, argo)
         finally:
             for kind in ("applicationsets", "applications"):
-                mine = [
-                    name
-                    for name in cluster.kubectl(
-                        "--namespace", argo_cd.NAMESPACE, "get", kind, "-o", "name"
-                    ).split()
-                    if name.endswith(space.name)
-                ]
-                if mine:
-                    command = ("--namespace", argo_cd.NAMESPACE, "delete", "--timeout=200s", *mine)
-                    cluster.kubectl(*command)
+                names = argo_cd.kubectl("get", kind, "-o", "name").split()
+                if mine := [name for name in names if name.endswith(space.name)]:
+                    argo_cd.kubectl("delete", "--timeout=200s", *mine)

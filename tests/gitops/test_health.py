@@ -14,13 +14,10 @@ from tests.helpers.kube import REPO, run
 ARGOCD = REPO / "gitops/argocd"
 SUITES = sorted((ARGOCD / "health").glob("*/*/health_test.yaml"))
 CASES = [
-    pytest.param(
-        suite.parent / case["inputPath"],
-        case["healthStatus"],
-        id=f"{suite.parent.name}-{case['inputPath']}",
-    )
+    pytest.param(suite.parent / path, case["healthStatus"], id=f"{suite.parent.name}-{path}")
     for suite in SUITES
     for case in yaml.safe_load(suite.read_text())["tests"]
+    for path in [case["inputPath"]]
 ]
 
 

@@ -25,34 +25,31 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     }
     follow = Reader(tmp_path / "desk/reader", texts, **environment).follow
     kubectl = team.space.cluster.kubectl
+
+    def jobsets() -> str:
+        return kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+
     try:
         for block in found[:4]:
             follow(block)
         team.wait_for(APPLICATION, "groups")
         assert re.search(r"Health Status: +Healthy", follow(found[4]))
-        first = kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+        first = jobsets()
         follow(found[5])
-        second = kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+        second = jobsets()
         assert len(second.split()) == 1 and second != first
         assert (
             "ComparisonError" in follow(found[6])
             and conditions(team, APPLICATION)["ComparisonError"]
         )
-        assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
+        assert jobsets() == second
         assert "ComparisonError" not in follow(found[7])
-        assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
+        assert jobsets() == second
         follow(found[8])
         team.wait_for(APPLICATION, "groups", exists=False)
         kinds = "jobsets,jobs,pods,services,configmaps,networkpolicies"
         left = kubectl("--namespace", NAMESPACE, "get", kinds, "-o", "name").split()
         assert set(left) <= {"configmap/kube-root-ca.crt"}
     finally:
-        kubectl(
-            "--namespace",
-            argo_cd.NAMESPACE,
-            "delete",
-            "applicationset",
-            "groups",
-            "--ignore-not-found",
-        )
+        argo_cd.kubectl("delete", "applicationset", "groups", "--ignore-not-found")
         kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

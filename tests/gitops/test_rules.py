@@ -37,7 +37,7 @@ def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
 def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
     queue = f"argo-{uuid.uuid4().hex[:8]}"
     kubectl = team.space.kubectl
-    kubectl("apply", "-f", "-", input=QUEUES.format(name=queue, namespace=team.space.name, quota=1))
+    team.space.apply(QUEUES.format(name=queue, namespace=team.space.name, quota=1))
     try:
         queued = "kueue: {queueName: queue}\n"
         team.runs.commit({"rl/values.yaml": queued + values(tmp_path, "sleep 5")})
@@ -45,10 +45,7 @@ def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
         held = reaches(team, application, "Synced", "Suspended")
         assert "queue" in health_of(held, "JobSet")[0]["message"]
         assert team.space.objects("pods") == []
-        more = yaml.safe_load(
-            QUEUES.format(name=queue, namespace=team.space.name, quota=8).split("---")[1]
-        )
-        kubectl("apply", "-f", "-", input=yaml.safe_dump(more))
+        team.space.apply(QUEUES.format(name=queue, namespace=team.space.name, quota=8))
         reaches(team, application, "Synced", "Progressing")
         reaches(team, application, "Synced", "Healthy")
         assert len(jobsets(team)) == 1
@@ -74,12 +71,8 @@ def test_a_torchrun_job_ends_healthy_or_says_why_not(team: Team) -> None:
 
 def test_the_verdict_of_the_fleet_is_the_health(team: Team) -> None:
     nodes = len(team.space.cluster.schedulable_nodes())
-    fleet = {
-        "device": "cpu",
-        "nodes": nodes,
-        "level": "quick",
-        "checks": ["environment", "compute"],
-    }
+    fleet = {"device": "cpu", "nodes": nodes, "level": "quick"}
+    fleet |= {"checks": ["environment", "compute"]}
     team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
     application = team.apply("gpu-accept.yaml")
     reaches(team, application, "Synced", "Progressing")

@@ -55,12 +55,11 @@ def test_the_old_run_has_ended_before_the_new_one_starts(
     team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, SLOW)})
     application = team.apply("job-group.yaml")
     wait_until(lambda: team.argo.application(application) and observed.seen, "the first run works")
+    first = jobsets(team)
+    team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
     if workload == "jobset":
-        first = jobsets(team)
-        team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
         replaced(team, application, first)
     else:
-        team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
         wait_until(
             lambda: team.argo.application(application) and len(observed.seen) == 2,
             "the second run works",

@@ -97,7 +97,7 @@ def start(
     # Kubernetes expands $(NAME) in a command and halves $$.
     container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
     change(pod, container)
-    space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+    space.apply(yaml.safe_dump_all(objects))
 
 
 def is_hook(item: dict) -> bool:

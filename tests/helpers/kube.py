@@ -96,6 +96,9 @@ class Namespace:
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         return self.cluster.kubectl("--namespace", self.name, *arguments, input=input)
 
+    def apply(self, manifests: str) -> None:
+        self.kubectl("apply", "-f", "-", input=manifests)
+
     def objects(self, kind: str, selector: str = "") -> list[dict]:
         chosen = [f"--selector={selector}"] if selector else []
         return json.loads(self.kubectl("get", kind, "-o", "json", *chosen))["items"]
@@ -204,38 +207,19 @@ def start_pod(
     space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object
 ) -> None:
     """A pod of the worker image that the level `restricted` admits."""
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    security = {"runAsNonRoot": True, "runAsUser": 65532}
+    security |= {"seccompProfile": {"type": "RuntimeDefault"}}
     locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    main = {
-        "name": "main",
-        "image": space.cluster.image,
-        "command": command,
-        "securityContext": locked,
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "securityContext": security,
-        "containers": [main | (container or {})],
-    } | spec
+    main = {"name": "main", "image": space.cluster.image, "command": command}
+    main |= {"securityContext": locked, **(container or {})}
+    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [main]} | spec
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    space.apply(json.dumps(pod))
 
 
 def admits_pods(space: Namespace) -> bool:
-    probe = [
-        "kubectl",
-        "--namespace",
-        space.name,
-        "run",
-        "probe",
-        "--image=probe",
-        "--dry-run=server",
-    ]
-    return "not found" not in ran(*probe).stderr
+    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe"]
+    return "not found" not in ran(*probe, "--dry-run=server").stderr
 
 
 def phases(pods: list[dict]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack import test_cluster
 from hack.deps import go_tools
@@ -37,29 +38,16 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """NODES nodes with 8 H100 each, tainted so that no other pod is scheduled to them."""
     stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
-    command = [
-        str(BIN / "kwok"),
-        "--kubeconfig",
-        os.environ["KUBECONFIG"],
-        "--manage-all-nodes=false",
-    ]
-    command += [
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--cidr=10.64.0.0/14",
-    ]
+    selector = "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"
+    command = [BIN / "kwok", "--manage-all-nodes=false", selector, "--cidr=10.64.0.0/14"]
+    command += ["--kubeconfig", os.environ["KUBECONFIG"]]
     command += [f"--config={stages / stage}.yaml" for stage in STAGES]
     names = [f"fake-{number:03d}" for number in range(NODES)]
     with log.open("w") as output:
         kwok = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        cluster.kubectl(
-            "apply",
-            "-f",
-            "-",
-            input=json.dumps(
-                {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
-            ),
-        )
+        objects = {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(objects))
 
         def ready() -> bool:
             assert kwok.poll() is None, Path(log).read_text()[-2000:]
@@ -74,19 +62,17 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         kwok.wait(20)
 
 
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata:
+  name: NAME
+  annotations: {kwok.x-k8s.io/node: fake}
+  labels: {type: kwok, kubernetes.io/hostname: NAME, nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+spec: {taints: [{key: kwok.x-k8s.io/node, value: fake, effect: NoSchedule}]}
+status: {capacity: &all {cpu: "128", memory: 1Ti, nvidia.com/gpu: "8", pods: "110"}, allocatable: *all}
+"""
+
+
 def node(name: str) -> dict:
-    capacity = {"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"}
-    labels = {
-        "type": "kwok",
-        "kubernetes.io/hostname": name,
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {
-            "taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]
-        },
-        "status": {"capacity": capacity, "allocatable": capacity},
-    }
+    return yaml.safe_load(NODE.replace("NAME", name))

@@ -19,18 +19,19 @@ from tests.scale.test_scale import space as space  # a fixture
 RANKS, GPUS, WITH_DEVICES = 4, 8, 6
 CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
 USES = {"resources": {"claims": [{"name": "gpus"}]}}
-PLACES = {name: ON_FAKE_NODES[name] for name in ("nodeSelector", "tolerations")}
 TEMPLATE = {"spec": {"resourceClaims": CLAIMS, "containers": [USES]}}
 TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept", **USES}]}}
 CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
-RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **PLACES}
-TASK = {
-    "numNodes": RANKS,
-    "run": "true",
-    "accelerator": {"types": ["H100"], "count": GPUS},
-    "podTemplate": TEMPLATE,
+RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **ON_FAKE_NODES}
+TASK = {"numNodes": RANKS, "run": "true", "podTemplate": TEMPLATE}
+TASK |= {"accelerator": {"types": ["H100"], "count": GPUS}}
+GROUP = {
+    "schemaVersion": 1,
+    "name": "grp",
+    "tasks": {"t": TASK},
+    "gpuResourceName": "",
+    **ON_FAKE_NODES,
 }
-GROUP = {"name": "grp", "tasks": {"t": TASK}, "gpuResourceName": "", **ON_FAKE_NODES}
 CHARTS = {
     "Job of ddp-run": ("ddp-run", RUN),
     "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
@@ -38,7 +39,7 @@ CHARTS = {
         "gpu-accept",
         {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS}
         | CLAIMED
-        | PLACES,
+        | ON_FAKE_NODES,
     ),
     "JobSet of job-group": ("job-group", GROUP),
     "Jobs of job-group": ("job-group", GROUP | {"workload": "jobs"}),
@@ -90,9 +91,7 @@ def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str
 
 
 def claim_all(space: Namespace, driver: str, count: int) -> None:
-    space.kubectl(
-        "apply", "-f", "-", input=CLAIM.replace("DRIVER", driver).replace("COUNT", str(count))
-    )
+    space.apply(CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
 
 
 def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
@@ -125,12 +124,9 @@ def test_a_pod_whose_devices_no_node_has_gets_no_node(space: Namespace, driver: 
     space.install("run", chart, values=json.dumps(values))
 
     def refused() -> list[str]:
-        events = [
-            event for event in space.objects("events") if event["reason"] == "FailedScheduling"
-        ]
-        return [
-            event["message"] for event in events if "cannot allocate all claims" in event["message"]
-        ]
+        events = [each for each in space.objects("events") if each["reason"] == "FailedScheduling"]
+        messages = [each["message"] for each in events]
+        return [text for text in messages if "cannot allocate all claims" in text]
 
     wait_until(refused, "the scheduler has tried", 60)
     assert bound(space) == (RANKS, 0)

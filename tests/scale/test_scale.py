@@ -14,15 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.e2e.test_kueue import QUEUES
 from tests.helpers.kube import REPO, Cluster, Namespace, run, start_pod, wait_until
 from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, pod_templates
 
-ON_FAKE_NODES = {
-    "nodeSelector": {"type": "kwok"},
-    "tolerations": [{"operator": "Exists"}],
-    "schemaVersion": 1,
-}
+ON_FAKE_NODES = {"nodeSelector": {"type": "kwok"}, "tolerations": [{"operator": "Exists"}]}
 
 
 @pytest.fixture
@@ -40,18 +37,13 @@ def values(ranks: int, gpus: int = 8, **more: object) -> dict:
     task = {"numNodes": ranks, "run": "python3 train.py", "resources": {"requests": {"cpu": "1"}}}
     if gpus:
         task["accelerator"] = {"types": ["H100"], "count": gpus}
-    return {"name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
+    return {"schemaVersion": 1, "name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
 
 
 def bound(space: Namespace) -> tuple[int, int]:
     """Number of pods, and number of pods with a node."""
-    lines = space.kubectl(
-        "get",
-        "pods",
-        "-o",
-        r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}",
-        "--chunk-size=0",
-    ).split("\n")[:-1]
+    nodes = r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}"
+    lines = space.kubectl("get", "pods", "-o", nodes, "--chunk-size=0").split("\n")[:-1]
     return len(lines), sum(bool(line) for line in lines)
 
 
@@ -74,23 +66,13 @@ def install(space: Namespace, given: dict) -> float:
 
 def bare_pods(space: Namespace, given: dict) -> float:
     """Seconds for the same pods without Job, JobSet and Helm: `kubectl create` of a list."""
-    command = [
-        "helm",
-        "template",
-        "grp",
-        str(REPO / "charts/job-group"),
-        "--namespace",
-        space.name,
-        *space.cluster.helm_image(),
-    ]
-    items = objects(run(*command, "-f", "-", input=json.dumps(given)))
+    chart = str(REPO / "charts/job-group")
+    command = ["helm", "template", "grp", chart, "--namespace", space.name]
+    command += [*space.cluster.helm_image(), "-f", "-"]
+    items = objects(run(*command, input=json.dumps(given)))
+    pod = {"apiVersion": "v1", "kind": "Pod"}
     pods = [
-        {
-            **each,
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {**each["metadata"], "name": f"bare-{number}"},
-        }
+        each | pod | {"metadata": {**each["metadata"], "name": f"bare-{number}"}}
         for number, each in enumerate(pod_templates(items))
     ]
     manifests = [item for item in items if item["kind"] in ("ConfigMap", "Service")] + pods
@@ -141,16 +123,11 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
     assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
-QUEUES = (REPO / "tests/e2e/test_kueue.py").read_text().split('QUEUES = """\\\n')[1].split('"""')[0]
-
-
 def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
     """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one
     pod group.
     """
-    space.kubectl(
-        "apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000)
-    )
+    space.apply(QUEUES.format(name=space.name, namespace=space.name, quota=1000))
     try:
         seconds = install(space, values(256, gpus=0, workload="jobs", kueue={"queueName": "queue"}))
         print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
@@ -183,11 +160,7 @@ def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
     for group in groups[:3]:
         slices = space.objects("endpointslices", f"kubernetes.io/service-name={group}")
         pods = {pod["status"]["podIP"] for pod in space.objects("pods", f"job-group/name={group}")}
-        assert {
-            address
-            for part in slices
-            for endpoint in part["endpoints"]
-            for address in endpoint["addresses"]
-        } == pods
+        endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
+        assert {address for each in endpoints for address in each["addresses"]} == pods
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
