@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.helpers.values_fuzz import at, places
+
 Choice = dict[str, list]  # usual values, and odd ones
 
 # Pairs of fields of which a sound task has one.
@@ -133,8 +135,8 @@ class Maker:
 
     def damage_value(self, documents: list) -> None:
         """Delete, replace, rename or add something anywhere."""
-        places = list(_places(documents))
-        holder, key = self.random.choice(places)
+        *above, key = self.random.choice(places(documents))
+        holder = at(documents, above)
         action = self.random.choice(["delete", "replace", "rename", "add", "null"])
         if action == "delete":
             del holder[key]
@@ -199,17 +201,3 @@ class Maker:
             )
         lines[at : at + 1] = actions[action]
         return "\n".join(lines)
-
-
-def _places(value: object):
-    """Every holder and key below a list or map."""
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, item in list(items):
-        yield value, key
-        yield from _places(item)

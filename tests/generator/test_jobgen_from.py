@@ -1,9 +1,7 @@
 """jobgen from: manifests of other launchers as values that job-group renders."""
 
 import copy
-import functools
 import json
-import operator
 import os
 import random
 import shlex
@@ -16,6 +14,7 @@ import yaml
 from tests.helpers.kube import API_VERSIONS
 from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, template
+from tests.helpers.values_fuzz import at, places
 
 FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
 SCRIPTS = int(os.environ.get("FROM_SCRIPTS", 50))
@@ -319,7 +318,7 @@ def test_every_part_is_in_a_value_or_in_a_note(jobgen, kind):
     whole = yaml.safe_load(
         manifest(kind, MANIFESTS[kind], labels={"a": "b"}, annotations={"a": "b"})
     )
-    spots = [path for path in paths(whole) if isinstance(at(whole, path), dict)]
+    spots = [path for path in places(whole) if isinstance(at(whole, path), dict)]
     spots = [path for path in spots if "resources" not in path and "selector" not in path]
     assert len(spots) > 5
     for path in spots:
@@ -329,24 +328,6 @@ def test_every_part_is_in_a_value_or_in_a_note(jobgen, kind):
         parts = [f"{place(path[:count])}: " for count in range(2, len(path) + 1)]
         noted = "xMarked" in result.stderr or any(part in result.stderr for part in parts)
         assert MARK in result.stdout or noted, (path, result.stderr)
-
-
-def paths(value, path=()):
-    """The keys that lead to each part of it, those of the whole first."""
-    yield path
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, each in items:
-        yield from paths(each, (*path, key))
-
-
-def at(whole, path):
-    return functools.reduce(operator.getitem, path, whole)
 
 
 def place(path) -> str:
@@ -482,17 +463,15 @@ def test_what_cannot_be_converted_is_refused(jobgen, what):
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH1"
 # Fields of the container in which it is planted.
-PLANTED = {
-    "variable by its name": {"env": [{"name": "WANDB_API_KEY", "value": "s3cret-value"}]},
-    "variable by its text": {"env": [{"name": "LOGIN", "value": f"x {TOKEN}"}]},
-    "script": {"command": ["bash", "-c", f"export HF_TOKEN={TOKEN}; torchrun t.py"]},
-    "argument": {"command": ["torchrun", "t.py", f"--token={TOKEN}"]},
-    "two arguments": {
-        "command": ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]
-    },
-    "arguments": {"args": ["--auth", TOKEN]},
-    "image": {"image": "https://user:s3cretpassw0rd@registry.example.com/a:1"},
-}
+PLANTED = yaml.safe_load(f"""
+variable by its name: {{env: [{{name: WANDB_API_KEY, value: s3cret-value}}]}}
+variable by its text: {{env: [{{name: LOGIN, value: x {TOKEN}}}]}}
+script: {{command: [bash, -c, export HF_TOKEN={TOKEN}; torchrun t.py]}}
+argument: {{command: [torchrun, t.py, --token={TOKEN}]}}
+two arguments: {{command: [torchrun, t.py, --api-key, s3cret6789abcdef0123456789abcdef]}}
+arguments: {{args: [--auth, {TOKEN}]}}
+image: {{image: 'https://user:s3cretpassw0rd@registry.example.com/a:1'}}
+""")
 
 
 @pytest.mark.parametrize("place", PLANTED)
@@ -501,7 +480,7 @@ def test_credentials_are_refused_and_not_repeated(jobgen, place):
         "from", "-", stdin=manifest("Job", job(**{"command": TORCHRUN, **PLANTED[place]}))
     )
     assert (result.exit_code, result.stdout) == (1, "") and "credential" in result.stderr
-    assert not [part for part in ("s3cret", TOKEN, "0123456789abcdef") if part in result.stderr]
+    assert not [part for part in ("s3cret", TOKEN) if part in result.stderr]
 
 
 def test_damaged_manifests_never_cause_an_internal_error(jobgen):
@@ -509,7 +488,7 @@ def test_damaged_manifests_never_cause_an_internal_error(jobgen):
     cases = [(kind, body) for kind, body in MANIFESTS.items() for _ in range(FUZZ)]
     for kind, body in cases:
         damaged = copy.deepcopy(body)
-        *parents, key = chance.choice([path for path in paths(damaged) if path])
+        *parents, key = chance.choice(places(damaged))
         parent = at(damaged, parents)
         parent[key] = chance.choice(
             [None, 7, "text", [], {}, [None], {"a": None}, True, [[1]], -1, "a$b'"]

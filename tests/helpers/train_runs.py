@@ -76,19 +76,10 @@ class Ranks:
         self.processes, port = [], free_port()
         words = [str(word) for word in ("--output", folder, *arguments)]
         for rank, output in enumerate(self.outputs):
-            numbers = {
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-                "WORLD_SIZE": world,
-                "LOCAL_WORLD_SIZE": world,
-            }
-            place = {
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-                "NODE_RANK": 0,
-                "HF_HUB_OFFLINE": 1,
-            }
-            made = environment(**numbers, **place, **variables)
+            made = environment(
+                RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world, NODE_RANK=0,
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=port, HF_HUB_OFFLINE=1, **variables,
+            )  # fmt: skip
             process = SERVER.Process(target=run_rank, args=(str(module), words, made, str(output)))
             process.start()
             self.processes.append(process)
@@ -123,9 +114,12 @@ class Ranks:
     def all_output(self) -> str:
         return "\n".join(output.read_text() for output in self.outputs if output.exists())
 
+    def facts(self, tag: str, name: str) -> list[str]:
+        """Values in the lines of rank 0 with this tag and name."""
+        return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)
+
     def fact(self, tag: str, name: str) -> str:
-        """Value in the last line of rank 0 with this tag and name."""
-        return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)[-1]
+        return self.facts(tag, name)[-1]
 
 
 def cut_off(

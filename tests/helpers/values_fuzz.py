@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +236,11 @@ def places(node: Any, path: tuple = ()) -> list[tuple]:
     return [place for key, child in items for place in ((*path, key), *places(child, (*path, key)))]
 
 
+def at(node: Any, path: Iterable) -> Any:
+    """What such a path leads to."""
+    return functools.reduce(operator.getitem, path, node)
+
+
 def mutated(values: dict, rng: random.Random) -> dict:
     """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside
     it.
@@ -244,9 +252,7 @@ def mutated(values: dict, rng: random.Random) -> dict:
     if not paths:
         return {"misspelt": 1}
     path = rng.choice(paths)
-    parent = copied
-    for step in path[:-1]:
-        parent = parent[step]
+    parent = at(copied, path[:-1])
     way = rng.randrange(4)
     if way == 0 and isinstance(parent, dict):
         parent["misspelt"] = 1

@@ -70,14 +70,8 @@ def test_no_crash_loses_a_checkpoint(tmp_path, monkeypatch, module, world):
     store, output = tmp_path / "store", tmp_path / "out"
     store.mkdir()
     output.mkdir()
-    flags: tuple[object, ...] = (
-        "--features",
-        8,
-        "--samples",
-        640,
-        "--batch",
-        64 // world,
-    )  # 10 steps in an epoch
+    # 10 steps in an epoch
+    flags: tuple = ("--features", 8, "--samples", 640, "--batch", 64 // world)
     if module == LM:
         flags = (*language_model(tmp_path), "--val", text_file(tmp_path), "--batch", 8)  # 17 steps
     epochs = ("--save-every", 1, "--epochs", -(-SAVES // 10))
