@@ -44,6 +44,10 @@ def cluster(chart: str = "job-group", **values) -> Cluster:
     )
 
 
+def about(name: str) -> dict[str, str]:
+    return {"name": name, "namespace": "ns", "creationTimestamp": NOW}
+
+
 class Cluster:
     """A run whose pods all run; tests change single objects."""
 
@@ -98,9 +102,9 @@ class Cluster:
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
         labels = {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]}
-        about = {"name": name, "namespace": "ns", "labels": labels}
         spec = copy.deepcopy(replicated["template"]["spec"])
-        return {"kind": "Job", "metadata": about, "spec": spec, "status": {}}
+        metadata = about(name) | {"labels": labels}
+        return {"kind": "Job", "metadata": metadata, "spec": spec, "status": {}}
 
     def _pod(self, owner: dict, index: int) -> None:
         found = copy.deepcopy(owner["spec"]["template"])
@@ -121,7 +125,7 @@ class Cluster:
             if "job-group/task" in labels
             else f"node-{index}"
         )
-        found["metadata"] |= {"name": name, "namespace": "ns", "creationTimestamp": NOW}
+        found["metadata"] |= about(name)
         self.pods[rank] = {"kind": "Pod", **found}
         self.running(rank)
 
@@ -169,29 +173,17 @@ class Cluster:
         """A pod of gpu-accept whose tests have ended."""
         owner = self.objects["daemonsets"][0]
         pod = {"kind": "Pod", **copy.deepcopy(owner["spec"]["template"])}
-        pod["metadata"] |= {
-            "name": f"rl-gpu-accept-{node}",
-            "namespace": "ns",
-            "creationTimestamp": NOW,
-        }
+        pod["metadata"] |= about(f"rl-gpu-accept-{node}")
         pod["spec"]["nodeName"] = node
         ended = {"exitCode": code, "message": message, "startedAt": NOW, "finishedAt": LATER}
         statuses = [{"name": "accept", "state": {"terminated": ended}}]
-        pod["status"] = {
-            "phase": "Pending",
-            "initContainerStatuses": statuses,
-            "containerStatuses": [],
-        }
+        pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses}
         self.objects["pods"].append(pod)
 
     def page(self, ready: bool) -> None:
         """The pod of gpu-accept that judges all nodes."""
         (pod,) = self.pages
-        pod["metadata"] |= {
-            "name": "rl-gpu-accept-fleet-x7k2p",
-            "namespace": "ns",
-            "creationTimestamp": NOW,
-        }
+        pod["metadata"] |= about("rl-gpu-accept-fleet-x7k2p")
         pod["status"] = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": str(ready)}],
@@ -201,12 +193,8 @@ class Cluster:
     def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:
         pod = self.pods[rank]
         pod["spec"].pop("nodeName", None)
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": reason,
-            "message": message,
-        }
+        condition = {"type": "PodScheduled", "status": "False"}
+        condition |= {"reason": reason, "message": message}
         pod["status"] = {"phase": "Pending", "conditions": [condition]}
         return pod
 
