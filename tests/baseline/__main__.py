@@ -28,7 +28,15 @@ from hack import test_cluster
 from hack.paths import ToolError, main
 from tests.baseline import faults
 from tests.helpers.ddp_pods import is_hook
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
+from tests.helpers.kube import (
+    REPO,
+    Cluster,
+    Namespace,
+    new_namespace,
+    run,
+    true_conditions,
+    wait_until,
+)
 
 LIMIT_S = 180
 HERE = Path(__file__).parent
@@ -196,10 +204,7 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         )
         space.apply(objects)
         for job in space.watch("jobs", LIMIT_S):
-            if any(
-                c["type"] in ("Complete", "Failed") and c["status"] == "True"
-                for c in job["status"].get("conditions", [])
-            ):
+            if {"Complete", "Failed"} & {*true_conditions(job)}:
                 break
         lines = [line.split() for pod in space.objects("pods")
                  for line in space.kubectl("logs", pod["metadata"]["name"]).splitlines()]  # fmt: skip

@@ -14,7 +14,7 @@ from tests.helpers.ddp_pods import (
     assert_verdict,
     assert_why,
     exec_in_node,
-    job_ended,
+    job_ends,
     node_index,
     node_pods,
     now,
@@ -23,7 +23,7 @@ from tests.helpers.ddp_pods import (
     wait_for_ends,
     wait_until_training,
 )
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import Namespace
 
 FAULT_REQUESTED = "os.path.exists('/tmp/go')"
 # Statement of rank 1 when the fault is requested -> code, cause and facts of the verdict.
@@ -109,4 +109,4 @@ def test_a_run_starts_again_after_a_pod_was_deleted(
     wait_until_training(namespace)
     names = [pod["metadata"]["name"] for pod in node_pods(namespace) if node_index(pod) in nodes]
     namespace.kubectl("delete", "pod", *names, "--wait=false")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    assert job_ends(namespace, 300) == "Complete"

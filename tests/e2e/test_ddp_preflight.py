@@ -12,7 +12,7 @@ from tests.helpers.ddp_pods import (
     assert_verdict,
     assert_why,
     install,
-    job_ended,
+    job_ends,
     logs_by_node,
     node_pod,
     node_pods,
@@ -63,7 +63,7 @@ def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
         words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
         assert_verdict(wait_for_ends(namespace, 0, 1), code, cause, *words)
     assert_why(namespace, cause, *words)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
+    assert job_ends(namespace, 60) == "Failed"
 
 
 # Service on node 0's port in place of the launcher -> its command and the cause.
@@ -104,7 +104,7 @@ def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
     )
     time.sleep(10)  # so long the name does not resolve
     admit(namespace, 0)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
 
 
 def wait_for_admission(pod: dict, container: dict) -> None:

@@ -11,7 +11,7 @@ from tests.helpers.ddp_pods import (
     TRAIN,
     etcd_image,
     install,
-    job_ended,
+    job_ends,
     logs_by_node,
     node_pods,
     start,
@@ -22,7 +22,7 @@ from tests.helpers.kube import Namespace, wait_until
 @pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
 def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
     install(namespace, "--set", f"nodes={nodes},procsPerNode=2")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
     ranks = set()
     for node, text in logs_by_node(namespace).items():
         for phase in ("resolve", "interface", '"master ready, preflight"', '"ranks started"'):
@@ -47,7 +47,7 @@ def test_a_bare_torchrun_forms_a_world(namespace: Namespace, backend: str) -> No
     if backend == "etcd":
         settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
     install(namespace, "--set", ",".join(settings))
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
     assert all("world=4" in text for text in logs_by_node(namespace).values())
 
 
@@ -57,7 +57,7 @@ def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) 
     """STARTS=100 repeats it, with 2 to 8 pods in turn."""
     nodes = 2 + number % 7
     install(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    assert job_ends(namespace, 300) == "Complete"
     logs = logs_by_node(namespace)
     assert len(logs) == len(node_pods(namespace)) == nodes, "every pod started once"
     assert all(

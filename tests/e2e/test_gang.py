@@ -46,7 +46,7 @@ def group(name: str, *cpus: float) -> str:
 
 
 def cpus_of_a_node(space: Namespace) -> int:
-    (first, *_) = json.loads(space.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    first = space.cluster.nodes()[0]
     return int(first["status"]["allocatable"]["cpu"])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.group_pods import (
     WORKLOADS,
+    all_succeed,
     exit_code,
     install,
     jobset_ends,
@@ -32,8 +33,7 @@ def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> N
         "--set",
         f"workload={workload}",
     )
-    pods = by_host(namespace.wait_for_end("grp", ranks=3))
-    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+    pods = all_succeed(namespace, "trainer-0", "trainer-1", "replay-buffer-0")
     for number in (0, 1):
         words = output(namespace, f"trainer-{number}")
         for host, pod in pods.items():
@@ -69,7 +69,7 @@ def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: s
     if workload == "jobset":
         assert jobset_ends(namespace) == "Completed"
     else:
-        assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+        all_succeed(namespace, "trainer-0", "buffer-0")
 
 
 def seconds(stamp: str) -> int:

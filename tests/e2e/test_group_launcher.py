@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.group_pods import (
     WORKLOADS,
+    all_succeed,
     end,
     exit_code,
     install,
@@ -15,7 +16,7 @@ from tests.helpers.group_pods import (
     rank,
     wait_for_output,
 )
-from tests.helpers.kube import Namespace, by_host, phases, wait_until
+from tests.helpers.kube import Namespace, by_host, wait_until
 
 PROGRAM = """
 import os, signal, sys, time
@@ -57,8 +58,7 @@ def start(
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -> None:
     start(namespace, workload)
-    pods = by_host(namespace.wait_for_end("grp", ranks=2))
-    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+    all_succeed(namespace, *TRAINERS)
     for host in TRAINERS:
         lines = output(namespace, host)
         assert "[STEP] step=2 world=2" in lines and "\n[DONE]\n" in lines

@@ -12,6 +12,7 @@ import pytest
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
     WORKLOADS,
+    all_succeed,
     end,
     execute,
     exit_code,
@@ -24,7 +25,7 @@ from tests.helpers.group_pods import (
     uninstall,
     wait_for_output,
 )
-from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
+from tests.helpers.kube import SEEDS, Namespace, jobgen, run, wait_until
 from tests.helpers.processes import ran
 
 
@@ -93,8 +94,7 @@ EMPTY=
 def test_environment(namespace: Namespace, workload: str) -> None:
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
     launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
-    pods = by_host(namespace.wait_for_end("grp", ranks=2))
-    assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
+    pods = all_succeed(namespace, "t-0", "t-1")
     addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]
     run_ids = set()
     for number in (0, 1):
@@ -117,9 +117,7 @@ def test_environment(namespace: Namespace, workload: str) -> None:
 def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str) -> None:
     """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
     launch(namespace, "test_job_group.yaml", "--set", f"workload={workload}")
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
-    for host in by_host(pods):
+    for host in all_succeed(namespace, "job-a-0", "job-b-0"):
         assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in output(namespace, host)
         assert f"Hostname: {host}" in output(namespace, host)
     if workload == "jobset":
@@ -131,8 +129,7 @@ def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str
 def test_client_finds_server_by_name(namespace: Namespace) -> None:
     """The client resolves server-0.GROUP by DNS (nothing is written to /etc/hosts) and connects."""
     launch(namespace, "k8s_networking_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"server-0": "Succeeded", "client-0": "Succeeded"}
+    all_succeed(namespace, "server-0", "client-0")
     words = output(namespace, "client-0")
     assert "SUCCESS: Connected to server on attempt" in words
     assert "DNS lookup failed" not in words
@@ -142,8 +139,7 @@ def test_client_finds_server_by_name(namespace: Namespace) -> None:
 def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
     """Two worker pods with ranks 0 and 1; the coordinator reaches both by name."""
     launch(namespace, "k8s_multinode_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=3)
-    assert phases(pods) == dict.fromkeys(["workers-0", "workers-1", "coordinator-0"], "Succeeded")
+    all_succeed(namespace, "workers-0", "workers-1", "coordinator-0")
     for number in (0, 1):
         assert "SKYPILOT_NUM_NODES: 2" in output(namespace, f"workers-{number}")
         assert f"SKYPILOT_NODE_RANK: {number}" in output(namespace, f"workers-{number}")
@@ -156,7 +152,7 @@ def test_requests_are_what_was_asked(namespace: Namespace) -> None:
     minimum.
     """
     launch(namespace, "k8s_heterogeneous_test.yaml")
-    pods = by_host(namespace.wait_for_end("grp", ranks=3))
+    pods = all_succeed(namespace, "compute-heavy-0", "memory-heavy-0", "lightweight-0")
     asked = {
         host: pod["spec"]["containers"][0]["resources"]["requests"] for host, pod in pods.items()
     }
@@ -165,7 +161,6 @@ def test_requests_are_what_was_asked(namespace: Namespace) -> None:
         "memory-heavy-0": {"cpu": "2", "memory": "8G"},
         "lightweight-0": {"cpu": "1", "memory": "2G"},
     }
-    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
 
 
 @pytest.mark.row("4.1", "RL Architecture")
@@ -190,7 +185,7 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
             if len(line.split()) > 2
         }
         assert found == addresses, f"as {host} sees them"
-    assert set(phases(namespace.wait_for_end("grp", ranks=7)).values()) == {"Succeeded"}
+    all_succeed(namespace, *hosts)
 
 
 @pytest.mark.row("5.1", "Job Failure")
@@ -260,7 +255,7 @@ def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
 def test_an_empty_run_succeeds(namespace: Namespace) -> None:
     """The job without `run` takes part in the barrier and succeeds."""
     launch(namespace, "k8s_empty_run_test.yaml")
-    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+    all_succeed(namespace, "empty-job-0", "normal-job-0")
     assert jobset_ends(namespace) == "Completed"
 
 
@@ -286,9 +281,8 @@ def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
     words = wait_for_output(namespace, "recoverable-job-0", "Recovery successful!")
     assert words.count("First attempt, simulating recoverable error") == 1
     assert "exit_code=29 restarts_in_s=1 errors=0 of=3" in words
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"recoverable-job-0": "Succeeded", "normal-job-0": "Succeeded"}
-    assert by_host(pods)["normal-job-0"]["metadata"]["uid"] == before
+    pods = all_succeed(namespace, "recoverable-job-0", "normal-job-0")
+    assert pods["normal-job-0"]["metadata"]["uid"] == before
     assert output(namespace, "normal-job-0").count("Normal job running") == 1
 
 
@@ -296,11 +290,10 @@ def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
 def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
     """All five started within 2 s of each other and succeeded."""
     launch(namespace, "k8s_scale_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=5)
-    assert phases(pods) == {f"job-{i}-0": "Succeeded" for i in range(1, 6)}
-    starts = [started_at(namespace, host) for host in by_host(pods)]
+    pods = all_succeed(namespace, *(f"job-{i}-0" for i in range(1, 6)))
+    starts = [started_at(namespace, host) for host in pods]
     assert max(starts) - min(starts) <= 2
-    last = max(printed_at(namespace, host, "waits for the group") for host in by_host(pods))
+    last = max(printed_at(namespace, host, "waits for the group") for host in pods)
     print(f"the last rank was there {max(starts) - last:.2f} s before the last one started")
 
 
@@ -313,9 +306,7 @@ def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
     for name in groups:
         launch(namespace, "test_job_group.yaml", name=name, release=name)
     for name in groups:
-        pods = namespace.wait_for_end(name, ranks=2)
-        assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
-        for host in by_host(pods):
+        for host in all_succeed(namespace, "job-a-0", "job-b-0", release=name):
             assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in output(namespace, host, name)
         assert jobset_ends(namespace, name) == "Completed"
     run("helm", "uninstall", *groups, "--namespace", namespace.name)

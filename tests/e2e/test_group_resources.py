@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import launch, output, rank, wait_for_output
-from tests.helpers.kube import Namespace, by_host, new_namespace, phases, racks, start_pod
+from tests.helpers.group_pods import all_succeed, launch, output, rank, wait_for_output
+from tests.helpers.kube import Namespace, by_host, new_namespace, racks, start_pod
 
 
 @pytest.fixture
@@ -43,8 +43,7 @@ def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
     trainer = rank(namespace, "gpu-trainer-0")
     assert trainer["spec"]["nodeName"] == gpu_node
     assert trainer["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"gpu-trainer-0": "Succeeded", "cpu-preprocessor-0": "Succeeded"}
+    all_succeed(namespace, "gpu-trainer-0", "cpu-preprocessor-0")
     assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in output(
         namespace, "cpu-preprocessor-0"
     )
@@ -116,8 +115,7 @@ def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
     nodes needs a claim that is ReadWriteMany.
     """
     launch(namespace, "k8s_shared_volume_test.yaml", *on(shared_volume))
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}
+    all_succeed(namespace, "writer-0", "reader-0")
     assert "File written" in output(namespace, "writer-0")
     assert "Hello from writer at" in output(namespace, "reader-0")
 

@@ -5,7 +5,6 @@ the other tests.
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 
 import pytest
@@ -26,10 +25,9 @@ def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace: Namespace) -
     accept(namespace)
     passes(namespace)
     assert "PASS" in served(namespace, "/report.json")
-    nodes = json.loads(namespace.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     internal = [
         each
-        for node in nodes
+        for node in namespace.cluster.nodes()
         for each in node["status"]["addresses"]
         if each["type"] == "InternalIP"
     ]

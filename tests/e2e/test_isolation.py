@@ -12,7 +12,7 @@ import pytest
 
 from hack.cluster_mode import Mode, mode
 from tests.e2e.test_gpu_accept import accept, passes
-from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
+from tests.helpers.ddp_pods import TRAIN, job_ends, node_pod, start, wait_until_training
 from tests.helpers.group_pods import install, rank
 from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
 
@@ -71,9 +71,7 @@ def test_only_pods_of_a_run_reach_its_world(
     first, second = node_pod(namespace, 0), node_pod(namespace, 1)
     for space in strangers:
         assert set(tries(space, address_of(first), *WORLD_PORTS).values()) == {"closed"}
-    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete", second[
-        "metadata"
-    ]["name"]
+    assert job_ends(namespace, 200) == "Complete", second["metadata"]["name"]
 
 
 def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
@@ -84,7 +82,7 @@ def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
     launcher = WORLD_PORTS[1]  # PyTorch's own store trusts whoever connects: docs/security.md
     for space in strangers:
         assert tries(space, address_of(node_pod(namespace, 0)), launcher) == {launcher: "open"}
-    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete"
+    assert job_ends(namespace, 200) == "Complete"
 
 
 def test_only_ranks_of_a_group_reach_its_agents(

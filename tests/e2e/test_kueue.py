@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import end, execute, exit_code, launch, output, rank
+from tests.helpers.group_pods import all_succeed, end, execute, exit_code, launch, output, rank
 from tests.helpers.kube import Namespace, phases, racks, run, wait_until
 
 QUEUES = """\
@@ -59,6 +59,7 @@ def queue(namespace: Namespace, request) -> Iterator[Namespace]:
         namespace.kubectl("delete", kind, name, "--wait=false")
 
 
+HOSTS = ("a-0", "b-0", "b-1")
 QUEUED = ("--set", "kueue.queueName=queue")
 JOBS = (*QUEUED, "--set", "workload=jobs")
 
@@ -107,7 +108,7 @@ def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> No
         )
 
     wait_until(back, "a-0 runs again", 90)
-    for host in ("a-0", "b-0", "b-1"):
+    for host in HOSTS:
         execute(queue, host, "touch", "/tmp/end")
     wait_until(lambda: set(phases(queue.pods("grp")).values()) == {"Succeeded"}, "all succeed", 60)
 
@@ -151,9 +152,8 @@ def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> N
     settings = (*JOBS, "--set", f"kueue.requiredTopology={topology}")
     launch(namespace, GROUP.replace("cpus: 1", f"cpus: {cpus}"), *settings)
     if cpus == 1:
-        pods = namespace.wait_for_end("grp", ranks=3)
-        assert set(phases(pods).values()) == {"Succeeded"}
-        assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+        pods = all_succeed(namespace, *HOSTS)
+        assert len({pod["spec"]["nodeName"] for pod in pods.values()}) == 1
     else:
         condition = wait_until(
             lambda: reservation(namespace), "Kueue has decided about the group", 60
@@ -171,8 +171,7 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
     name = queue.objects("localqueue")[0]["spec"]["clusterQueue"]
     quota = '[{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota", "value": "3"}]'
     queue.kubectl("patch", "clusterqueue", name, "--type=json", "-p", quota)
-    pods = queue.wait_for_end("grp", ranks=3)
-    assert phases(pods) == {"a-0": "Succeeded", "b-0": "Succeeded", "b-1": "Succeeded"}
+    all_succeed(queue, *HOSTS)
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)
@@ -215,7 +214,7 @@ def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: 
     launch(queue, GROUP.replace("echo done", "echo USER CODE"), *JOBS)
     pods = queue.wait_for_end("grp", ranks=3)
     assert {exit_code(pod) for pod in pods} == {2}
-    for host in ("a-0", "b-0", "b-1"):
+    for host in HOSTS:
         message = end(rank(queue, host))["message"]
         assert (
             "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message

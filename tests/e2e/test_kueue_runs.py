@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.test_kueue import queue as queue  # a fixture
 from tests.helpers.ddp_pods import ONE_THREAD
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import Namespace, true_conditions, wait_until
 
 RELEASES = ("first", "second")
 
@@ -17,8 +17,7 @@ def job_of(space: Namespace, release: str) -> dict:
 
 
 def complete(space: Namespace, release: str) -> bool:
-    conditions = job_of(space, release).get("status", {}).get("conditions", [])
-    ended = {each["type"] for each in conditions if each["status"] == "True"}
+    ended = true_conditions(job_of(space, release))
     assert "Failed" not in ended, space.why(release)
     return "Complete" in ended
 

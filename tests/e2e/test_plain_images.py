@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 
 from tests.e2e.test_gpu_accept import accept, passes
-from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.group_pods import jobset_ends, launch, rank
-from tests.helpers.kube import Cluster, Namespace, run, wait_until
+from tests.helpers.kube import Cluster, Namespace, run
 
 GROUP = """
 name: plain
@@ -77,8 +77,7 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
 def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:
     space = plain(namespace)
     space.install("run", "ddp-run", "--set", "placement.onePodPerNode=any")
-    ended = wait_until(lambda: job_ended(space), "the Job ended", 240)
-    assert ended == "Complete"
+    assert job_ends(space) == "Complete"
     assert "[DONE] node=0 world=2 " in logs_by_node(space)[0]
 
 

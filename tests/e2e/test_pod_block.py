@@ -9,10 +9,10 @@ import json
 import pytest
 
 from tests.e2e.test_gpu_accept import accept, fleet_is_ready
-from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
-from tests.helpers.group_pods import launch
-from tests.helpers.kube import Namespace, phases, run, wait_until
+from tests.helpers.group_pods import all_succeed, launch
+from tests.helpers.kube import Namespace, run, wait_until
 from tests.helpers.rendering import sets
 
 QUOTA = """\
@@ -106,8 +106,7 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
     settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
     limited.install("run", "ddp-run", *settings)
-    ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
-    assert ended == "Complete", limited.why("run")
+    assert job_ends(limited) == "Complete", limited.why("run")
     assert_guaranteed(run_pods(limited))
 
 
@@ -115,9 +114,7 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
 def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workload: str) -> None:
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
     launch(limited, GROUP, *sets(workload=workload, agent={"resources": SMALL}, **resources))
-    pods = limited.wait_for_end("grp", ranks=3)
-    assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")
-    assert_guaranteed(pods)
+    assert_guaranteed([*all_succeed(limited, "a-0", "a-1", "b-0").values()])
 
 
 def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
@@ -143,8 +140,7 @@ def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(
     values = VALUES.replace("RUNTIME", namespace.name).replace("IMAGE", namespace.cluster.image)
     try:
         namespace.install("run", "ddp-run", values=values)
-        ended = wait_until(lambda: job_ended(namespace), "the Job ended", 240)
-        assert ended == "Complete", namespace.why("run")
+        assert job_ends(namespace) == "Complete", namespace.why("run")
         pods = run_pods(namespace)
         assert {pod["spec"]["runtimeClassName"] for pod in pods} == {namespace.name}
         logs = logs_by_node(namespace)

@@ -13,7 +13,7 @@ from tests.e2e.test_group_preemption import priority as priority  # a fixture
 from tests.e2e.test_group_preemption import scarce as scarce  # a fixture
 from tests.e2e.test_kueue_runs import complete
 from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
-from tests.helpers.kube import Namespace, racks, wait_until
+from tests.helpers.kube import Namespace, racks, true_conditions, wait_until
 from tests.helpers.rendering import sets
 
 FOREVER = "until [ -e /tmp/end ]; do sleep 0.2; done"
@@ -66,16 +66,8 @@ RUN = (*ONE_THREAD, "--set", "nodes=1")
 
 def failures(space: Namespace) -> set[str]:
     """Reasons for which the Jobs have failed."""
-    conditions = [
-        each
-        for job in space.objects("jobs")
-        for each in job.get("status", {}).get("conditions", [])
-    ]
-    return {
-        each["reason"]
-        for each in conditions
-        if each["type"] == "Failed" and each["status"] == "True"
-    }
+    found = [true_conditions(job).get("Failed") for job in space.objects("jobs")]
+    return {each["reason"] for each in found if each}
 
 
 def of_run(space: Namespace) -> list[dict]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.helpers.kube import run, wait_until
+from tests.helpers.kube import run, true_conditions, wait_until
 
 
 class Programs:
@@ -74,8 +74,5 @@ def definitions(files: list[Path], product: str) -> Iterator[None]:
 
 
 def established(definition: str) -> bool:
-    status = json.loads(run("kubectl", "get", "crd", definition, "--output=json")).get("status", {})
-    return any(
-        (each["type"], each["status"]) == ("Established", "True")
-        for each in status.get("conditions") or []
-    )
+    found = json.loads(run("kubectl", "get", "crd", definition, "--output=json"))
+    return "Established" in true_conditions(found)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, run, true_conditions, wait_until
 from tests.helpers.rendering import pod_templates
 
 JOIN_TIMEOUT_S = 25
@@ -171,15 +171,13 @@ def etcd_image() -> str:
 
 
 def job_ended(space: Namespace) -> str | None:
-    conditions = space.objects("jobs")[0].get("status", {}).get("conditions", [])
-    return next(
-        (
-            c["type"]
-            for c in conditions
-            if c["type"] in ("Complete", "Failed") and c["status"] == "True"
-        ),
-        None,
-    )
+    found = true_conditions(space.objects("jobs")[0])
+    return next((kind for kind in ("Complete", "Failed") if kind in found), None)
+
+
+def job_ends(space: Namespace, within_s: float = 240) -> str:
+    """Complete or Failed."""
+    return wait_until(lambda: job_ended(space), "the Job ended", within_s)
 
 
 def completes_without(space: Namespace, number: int) -> dict[int, str]:
@@ -187,7 +185,7 @@ def completes_without(space: Namespace, number: int) -> dict[int, str]:
     well, by node.
     """
     space.kubectl("delete", "pod", pod_name(space, number), "--wait=false")
-    ended = wait_until(lambda: job_ended(space), "the Job ended", 300)
+    ended = job_ends(space, 300)
     pods = node_pods(space)
     assert ended == "Complete", [status["state"] for pod in pods for status in containers(pod)]
     done = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_until
+from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
 
 WORKLOADS = ("jobset", "jobs")
 
@@ -38,6 +38,13 @@ def install(
     return space.install(
         release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False)
     )
+
+
+def all_succeed(space: Namespace, *hosts: str, release: str = "grp") -> dict[str, dict]:
+    """The pods of these ranks, after all have ended well."""
+    pods = space.wait_for_end(release, ranks=len(hosts))
+    assert phases(pods) == dict.fromkeys(hosts, "Succeeded"), space.why(release)
+    return by_host(pods)
 
 
 def jobset_ends(space: Namespace, release: str = "grp") -> str:

@@ -60,11 +60,12 @@ class Cluster:
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         return run("kubectl", *arguments, input=input)
 
+    def nodes(self) -> list[dict]:
+        return json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+
     def schedulable_nodes(self) -> list[str]:
-        items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
-        return sorted(
-            node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable")
-        )
+        usable = [node for node in self.nodes() if not node["spec"].get("unschedulable")]
+        return sorted(node["metadata"]["name"] for node in usable)
 
     @property
     def repository_and_tag(self) -> tuple[str, str]:
@@ -220,6 +221,12 @@ def start_pod(
 def admits_pods(space: Namespace) -> bool:
     probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe"]
     return "not found" not in ran(*probe, "--dry-run=server").stderr
+
+
+def true_conditions(item: dict) -> dict[str, dict]:
+    """Type of a condition that holds -> the condition."""
+    found = item.get("status", {}).get("conditions") or []
+    return {each["type"]: each for each in found if each["status"] == "True"}
 
 
 def phases(pods: list[dict]) -> dict[str, str]:

@@ -4,7 +4,6 @@ environment `track`.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
 
 from tests.helpers.processes import free_port, until
 from tests.tracking import pluto_stand_in
@@ -26,26 +27,15 @@ class Mlflow:
     def __init__(self, port: int):
         self.uri = f"http://127.0.0.1:{port}"
 
-    def call(self, path: str, body: dict | None = None) -> dict:
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(
-            f"{self.uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
+        self.client = MlflowClient(self.uri)
 
-    def runs(self, experiment: str) -> list[dict]:
-        experiments = self.call("experiments/search", {"max_results": 100}).get("experiments", [])
-        numbers = [each["experiment_id"] for each in experiments if each["name"] == experiment]
-        return (
-            self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
-        )
+    def runs(self, experiment: str) -> list[Run]:
+        found = self.client.get_experiment_by_name(experiment)
+        return [*self.client.search_runs([found.experiment_id])] if found else []
 
-    def steps(self, run: dict, key: str = "loss") -> list[int]:
-        found = self.call(
-            f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000"
-        )
-        return sorted(int(point.get("step", 0)) for point in found.get("metrics", []))
+    def steps(self, run: Run) -> list[int]:
+        history = self.client.get_metric_history(run.info.run_id, "loss")
+        return sorted(point.step for point in history)
 
 
 @pytest.fixture(scope="session")

@@ -62,10 +62,9 @@ def assert_undisturbed(ranks: Ranks) -> None:
 def test_mlflow_gets_one_finished_run_with_all_points(tmp_path, model, mlflow):
     assert_undisturbed(start(tmp_path, model, world=2, **mlflow_at(mlflow.uri, "good")))
     [run] = mlflow.runs("good")
-    assert run["info"]["status"] == "FINISHED" and run["info"]["run_name"] == "run"
+    assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert mlflow.steps(run) == list(range(1, STEPS + 1))
-    params = {each["key"]: each["value"] for each in run["data"]["params"]}
-    assert params["lr"] == "0.001" and params["seed"] == "42"
+    assert run.data.params["lr"] == "0.001" and run.data.params["seed"] == "42"
 
 
 MATRIX = [
@@ -90,7 +89,7 @@ def test_no_fault_of_mlflow_disturbs_the_training(tmp_path, model, mlflow, proxy
     if proxy.fault:
         assert "[TRACK]" in ranks.output and "state=unsent" in ranks.output
     else:
-        assert runs[0]["info"]["status"] == "FINISHED"
+        assert runs[0].info.status == "FINISHED"
         assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), (
             "what was not sent in time is sent later"
         )
@@ -102,10 +101,10 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
     stopped_run(tmp_path, model, "--save-every", 5, number=number, **at)
     until(lambda: mlflow.runs(f"again {number}"), "what the killed process left is sent", 30)
     [run] = mlflow.runs(f"again {number}")
-    assert run["info"]["status"] == "RUNNING"
+    assert run.info.status == "RUNNING"
     start(tmp_path, model, "--save-every", 5, **at).end(0)
     [run] = mlflow.runs(f"again {number}")
-    assert run["info"]["status"] == "FINISHED"
+    assert run.info.status == "FINISHED"
     assert sorted({*mlflow.steps(run)}) == list(range(1, STEPS + 1))
 
 
@@ -120,7 +119,7 @@ def test_a_run_that_fails_is_marked_so(tmp_path, model, mlflow):
         fail.write_text("fail")
         assert process.wait(120) == 1
     [run] = mlflow.runs("failed")
-    assert run["info"]["status"] == "FAILED"
+    assert run.info.status == "FAILED"
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path, model):
