@@ -8,32 +8,31 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow.entities import Run
-from mlflow.tracking import MlflowClient
 
-from tests.helpers.processes import free_port, until
+from tests.helpers.processes import free_port, serving, until
 from tests.tracking import pluto_stand_in
 from tests.tracking.pluto_stand_in import FaultyHandler, FaultyServer
 
 
 class Mlflow:
     def __init__(self, port: int):
+        from mlflow.tracking import MlflowClient  # of the environment `track`
+
         self.uri = f"http://127.0.0.1:{port}"
 
         self.client = MlflowClient(self.uri)
 
-    def runs(self, experiment: str) -> list[Run]:
+    def runs(self, experiment: str) -> list:
         found = self.client.get_experiment_by_name(experiment)
         return [*self.client.search_runs([found.experiment_id])] if found else []
 
-    def steps(self, run: Run) -> list[int]:
+    def steps(self, run) -> list[int]:
         history = self.client.get_metric_history(run.info.run_id, "loss")
         return sorted(point.step for point in history)
 
@@ -96,13 +95,9 @@ class Forward(FaultyHandler):
 
 
 def served(server: FaultyServer) -> Iterator:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.fault = ""
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server):
+        yield server
+        server.fault = ""
 
 
 @pytest.fixture
