@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
 from tests.helpers.example_fleets import small
+from tests.helpers.processes import serving
 
 PHONE = {"width": 390, "height": 844}
 
@@ -62,12 +62,8 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def url(store: Store) -> Iterator[str]:
     handler = type("Handler", (CollectorHandler,), {"store": store, "accept_posts": False})
-    with ReportServer(0, handler) as server:
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+    with serving(ReportServer(0, handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 @pytest.fixture

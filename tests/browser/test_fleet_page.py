@@ -33,6 +33,16 @@ def causes(page: Page) -> list[str]:
     return page.locator(SUMMARY).all_inner_texts()
 
 
+def open_all(page: Page) -> None:
+    causes(page)
+    for summary in page.locator(SUMMARY).all():
+        summary.click()
+
+
+def width(page: Page) -> int:
+    return page.evaluate("document.documentElement.scrollWidth")
+
+
 def squares(page: Page) -> list[str]:
     """Nodes of the map that are not dimmed."""
     return [
@@ -319,12 +329,10 @@ def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: OpenPage) -> None:
     page = open_page(path, color_scheme=scheme, **({"viewport": PHONE} if phone else {}))
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    for summary in page.locator(SUMMARY).all():
-        summary.click()
+    open_all(page)
     found = Axe().run(page).response["violations"]
     assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert width(page) <= page.viewport_size["width"]
 
 
 LONG = "n" * 200
@@ -342,13 +350,11 @@ def test_long_names_fit_on_a_phone_and_on_paper(
     other["checks"][1]["name"] = LONG
     store.result = merged(report, other, expected=Expected(3, names=[LONG, "b", "c" * 200]))
     page = open_page(path, viewport=PHONE)
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    for summary in page.locator(SUMMARY).all():
-        summary.click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    open_all(page)
+    assert width(page) <= PHONE["width"]
     page.set_viewport_size({"width": 700, "height": 990})  # A4 without its margins
     page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert width(page) <= 700
     assert page.evaluate(
         "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)"
     )

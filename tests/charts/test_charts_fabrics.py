@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.helpers.rendering import REPO, invalid, objects, template
+from tests.helpers.rendering import REPO, invalid, objects, output
 
 FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
 SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
@@ -15,11 +15,7 @@ SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
 
 @pytest.fixture(scope="module")
 def renders():
-    done = {
-        fabric: template("helm", "ddp-run", path.read_bytes()) for fabric, path in FABRICS.items()
-    }
-    assert {each.returncode for each in done.values()} == {0}, done
-    return {fabric: each.stdout.decode() for fabric, each in done.items()}
+    return {name: output("helm", "ddp-run", path.read_bytes()) for name, path in FABRICS.items()}
 
 
 def pod(text: str) -> dict:
@@ -77,8 +73,8 @@ def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
             ("nameOverride=", ["nvidia.com/gpu.clique"]),
             ("placement.topologyKey=", []),
         ):
-            done = template("helm", "ddp-run", path.read_bytes(), "--set", option)
-            affinity = pod(done.stdout.decode())["spec"]["affinity"].get("podAffinity", {})
+            text = output("helm", "ddp-run", path.read_bytes(), "--set", option)
+            affinity = pod(text)["spec"]["affinity"].get("podAffinity", {})
             terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
             keys = [term["topologyKey"] for term in terms]
             assert keys == (wanted if "ComputeDomain" in path.read_text() else []), fabric

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes import ran
-from tests.helpers.rendering import HELMS, objects, template
+from tests.helpers.rendering import GROUP, each_helm, objects, output, refusal
 
 TEXTS = {
     "empty": "",
@@ -58,25 +58,14 @@ def data(item: dict) -> dict[str, bytes]:
 
 def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str, bytes]]:
     """A Job, the scripts and the files of a group with plain Jobs."""
-    group = {
-        "schemaVersion": 1,
-        "name": "rl",
-        "workload": "jobs",
-        "interConnection": False,
-        **values,
-    }
+    group = {**GROUP, "workload": "jobs", "interConnection": False, **values}
     group["networkPolicy"] = {"enabled": False}
-    done = template(helm, "job-group", encoded(group))
-    assert done.returncode == 0, done.stderr.decode()
-    scripts, files, job = [
-        each
-        for each in objects(done.stdout.decode())
-        if "-programs-" not in each["metadata"]["name"]
-    ]
+    items = objects(output(helm, "job-group", encoded(group)))
+    scripts, files, job = [each for each in items if "-programs-" not in each["metadata"]["name"]]
     return job, data(scripts), data(files)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) -> None:
     text = TEXTS[name]
@@ -85,7 +74,7 @@ def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) ->
     assert (scripts["t.setup"].decode(), files["a.0"].decode()) == (text, text)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_files_of_different_sets_have_different_keys(helm: str) -> None:
     """Also of sets with names that continue each other, and of more than ten files."""
     sets = {
@@ -98,17 +87,11 @@ def test_files_of_different_sets_have_different_keys(helm: str) -> None:
     )
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
     task = {"env": {"A": "\x7f"}, "run": "", "podTemplate": {"spec": {"priorityClassName": "high"}}}
-    done = template(
-        helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}})
-    )
-    assert done.returncode != 0
-    assert (
-        "tasks.t.podTemplate: a text in it or in env has a control character"
-        in done.stderr.decode()
-    )
+    said = refusal("job-group", {"tasks": {"t": task}}, helm=helm)
+    assert "tasks.t.podTemplate: a text in it or in env has a control character" in said
 
 
 def test_programs_find_their_files(tmp_path: Path) -> None:

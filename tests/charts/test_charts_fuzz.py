@@ -13,11 +13,10 @@ import os
 import random
 import re
 
-import pytest
 from jsonschema import Draft7Validator
 
 from tests.helpers import rendering
-from tests.helpers.rendering import CHARTS, GROUP, IMAGE, invalid, schema, template
+from tests.helpers.rendering import GROUP, IMAGE, each_chart, invalid, schema, template
 from tests.helpers.values_fuzz import Values, mutated, places
 
 SETS = int(os.environ.get("VALUES_SETS", 5))
@@ -62,7 +61,7 @@ def problems(found: list[tuple[dict, str, str]]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: str) -> None:
     drawn = Values(schema(chart), random.Random(f"{SEED} {chart}"))
     fits = Draft7Validator(schema(chart))
@@ -76,7 +75,7 @@ def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: st
     assert problems(found) == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
     rng = random.Random(f"{SEED} mutate {chart}")
     drawn, fits = Values(schema(chart), rng), Draft7Validator(schema(chart))
@@ -91,7 +90,7 @@ def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
     assert problems(found) == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_key_without_a_value_is_refused_or_means_nothing(chart: str) -> None:
     defaults = rendering.defaults(chart) | (GROUP if chart == "job-group" else {})
     rng = random.Random(f"{SEED} null {chart}")

@@ -4,11 +4,9 @@ One Helm is enough here: test_charts_render.py shows that the other one renders 
 VALUES_KUBERNETES names further versions of Kubernetes whose schemas the objects must fit.
 """
 
-import pytest
-
-from tests.helpers.rendering import invalid, rendered, scenarios
+from tests.helpers.rendering import each_scenario, invalid, rendered
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=str)
+@each_scenario
 def test_rendered_objects_fit_their_schemas(scenario):
     assert invalid(rendered("helm", scenario)) == ""

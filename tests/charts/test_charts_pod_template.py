@@ -6,7 +6,14 @@ import pytest
 import yaml
 
 from hack.gen import pod_schema
-from tests.helpers.rendering import CHARTS, HELMS, pod_templates, refusal, render, task
+from tests.helpers.rendering import (
+    each_chart,
+    each_helm,
+    pod_templates,
+    refusal,
+    render,
+    task,
+)
 
 MAIN = {"ddp-run": "trainer", "gpu-accept": "report", "job-group": "task"}
 INIT = {"gpu-accept": "accept", "job-group": "agent"}
@@ -38,8 +45,8 @@ def pod(chart: str, own: dict, helm: str = "helm") -> dict:
     return only
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
+@each_helm
+@each_chart
 def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
     spec = pod(
         chart,
@@ -87,7 +94,7 @@ a volume of the chart: [{volumes: [{name: programs}]}, 'spec.volumes: ']
 
 
 @pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_what_the_chart_decides_is_refused_by_its_path(chart: str, case: str) -> None:
     spec, path = REFUSED[case]
     message = refusal(chart, values(chart, {"spec": spec}))
@@ -108,7 +115,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("field", ENTRIES)
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field: str) -> None:
     """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
     keys = pod_schema.merge_keys()[field]

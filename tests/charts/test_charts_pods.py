@@ -6,7 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.rendering import CHARTS, containers, pod_templates, refusal, render, task
+from tests.helpers.rendering import (
+    containers,
+    each_chart,
+    pod_templates,
+    refusal,
+    render,
+    task,
+)
 
 ETCD = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
 
@@ -41,7 +48,7 @@ CLAIMED = {
 }
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
     """The program still knows their number."""
     found = containers(render(chart, CLAIMED[chart]))
@@ -52,7 +59,7 @@ def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
     assert "--gpus=8" in container.get("args", []) or env[known[chart]] == "8"
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
     """Without a claim, and with one that another container uses."""
     other = {"initContainers": [{"name": "other", "image": "x", **USES}], "resourceClaims": [CLAIM]}
@@ -64,7 +71,7 @@ def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
         assert "resources.claims" in refusal(chart, values)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: str) -> None:
     """A Job would not end, and an init container has no network before such a sidecar has started."""
     label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}

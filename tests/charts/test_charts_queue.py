@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.helpers.rendering import HELMS, refusal, render
+from tests.helpers.rendering import each_helm, refusal, render
 
 MOST = 18  # pod sets of a Workload of Kueue
 
@@ -27,7 +27,7 @@ def jobs(values: dict) -> int:
     return len([each for each in render("job-group", values) if each["kind"] == "Job"])
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_more_shapes_than_kueue_accepts_are_refused(helm: str) -> None:
     message = refusal("job-group", group(sized(MOST + 1)), helm=helm)
     assert (

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hack.gen import pod_schema
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers.rendering import REPO, each_chart, each_helm, refusal, render
 
 # What is wrong -> chart, values, a part of the message.
 REFUSED = yaml.safe_load("""
@@ -57,7 +57,7 @@ network: [job-group, {networkPolicy: {ingress: [{from: [{ipBlock: {cidr: '::/129
 """)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_work_is_refused_by_its_path(case: str, helm: str) -> None:
     chart, values, path = REFUSED[case]
@@ -73,8 +73,8 @@ def test_a_repository_may_have_a_port_and_no_tag() -> None:
         )
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
+@each_helm
+@each_chart
 def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
     for block, key in (
         ("image", "pullPolicy"),

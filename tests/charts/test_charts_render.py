@@ -14,34 +14,31 @@ from tests.helpers.rendering import (
     HELMS,
     Scenario,
     checks,
+    each_helm,
+    each_scenario,
     objects,
+    output,
     pod_templates,
     render,
     rendered,
-    scenarios,
-    template,
 )
 
 pytestmark = pytest.mark.slow
 
-SCENARIOS = scenarios()
 
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_scenario
 def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
     helm, helm3 = (objects(rendered(helm, scenario)) for helm in HELMS)
     assert by_name(helm) == by_name(helm3)
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_helm
+@each_scenario
 def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
-    assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(
-        helm, scenario
-    )
+    assert output(helm, scenario.chart, scenario.values) == rendered(helm, scenario)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_scenario
 def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
     values = yaml.safe_load(scenario.values)
     wanted = {"app.kubernetes.io/name": scenario.chart, "app.kubernetes.io/instance": "test"}
@@ -56,7 +53,7 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
         assert item["metadata"]["name"].startswith(wanted.get("job-group/name", "test"))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_scenario
 def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
     pods = [pod["spec"] for pod in pod_templates(objects(rendered("helm", scenario)))]
     tokens = [pod.get("automountServiceAccountToken") for pod in pods]
@@ -65,8 +62,8 @@ def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
     ]  # of listPods
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_helm
+@each_scenario
 def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
     """Helm keeps numbers as floats, and would print a million as 1e+06."""
     assert re.findall(r"^.*[:-] [0-9.]+e[+][0-9]+$", rendered(helm, scenario), re.MULTILINE) == []
@@ -106,7 +103,7 @@ def without_its_number(pod: dict, rank: str) -> dict:
     return pod
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@each_scenario
 def test_kubernetes_checks_the_pods_that_will_run(scenario: Scenario) -> None:
     """In Jobs that have no pods, which restart nothing."""
     text = rendered("helm", scenario)

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, objects, rendered, scenarios
+from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, each_scenario, objects, rendered
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ OBJECT = 262_144  # bytes of annotations, in which `kubectl apply` and Argo CD k
 RELEASE = 1_048_576  # bytes of a Secret, in which Helm keeps a release
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=str)
+@each_scenario
 def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
     items = objects(rendered("helm", scenario))
     largest = max((len(json.dumps(item, separators=(",", ":"))), item["kind"]) for item in items)
@@ -27,7 +27,7 @@ def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
     assert largest[0] < OBJECT, largest
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=str)
+@each_scenario
 def test_helm_can_keep_a_release(scenario: Scenario) -> None:
     command = ["helm", "install", "test", str(REPO / "charts" / scenario.chart)]
     options = ["--dry-run=client", "-o", "json", "-f", "-", "--set", IMAGE]

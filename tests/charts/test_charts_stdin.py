@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from tests.helpers import rendering
-from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, template
+from tests.helpers.rendering import CHARTS, REPO, each_helm, jobgen, template
 
 GROUP = REPO / "values-examples/find-each-other/group.yaml"
 DEPLOYMENT = b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {}}}}\n"
@@ -33,7 +33,7 @@ CASES += [
 CASES += [("job-group", GROUP.read_bytes(), SCHEMA)]
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number: int, helm: str) -> None:
     chart, values, words = CASES[number]

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import pytest
 from jsonschema import Draft7Validator
 
 from tests.helpers import rendering, templates
-from tests.helpers.rendering import CHARTS, HELMS, REPO, defaults, refusal, render
+from tests.helpers.rendering import (
+    HELMS,
+    REPO,
+    defaults,
+    each_chart,
+    each_helm,
+    refusal,
+    render,
+)
 from tests.helpers.values_fuzz import is_elsewhere
 
 # At the top of the schema, and not in values.yaml: Helm's own; and what must never have a default.
@@ -82,7 +89,7 @@ def nested(path: tuple, value: object) -> object:
     return value
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_every_value_is_used_by_a_template(chart: str) -> None:
     text, root = source(chart), schema(chart)
     leaves = [
@@ -94,7 +101,7 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
     assert {path for path in leaves if not templates.is_used(path, text)} == set()
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
     root = schema(chart)
     for path, node, value in set_by_default(root, root, defaults(chart)):
@@ -102,7 +109,7 @@ def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
             assert set(value) == set(node["properties"]) - (set() if path else NO_DEFAULT), path
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
     uses, root = templates.used(source(chart)), schema(chart)
     assert len(uses) > 10, "the reader of templates found next to nothing"
@@ -116,7 +123,7 @@ def test_templates_use_the_fields_of_a_task_that_the_schema_declares() -> None:
     assert templates.used_of_a_task(source("job-group")) == set(fields)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
     root = schema(chart)
     objects = [path for path, node in declared(root, root) if "properties" in node]
@@ -128,13 +135,13 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
         ], path
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
+@each_helm
+@each_chart
 def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: str) -> None:
     assert render(chart, {"global": {"anything": 1}}, helm=helm)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart: str) -> None:
     """What stands beside a reference is ignored; the place of propertyNames differs from run to
     run.
@@ -163,7 +170,7 @@ def elsewhere(chart: str) -> Iterator[tuple[str, str]]:
                 yield f"{path}{name}", each["const"]
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None:
     names = dict(elsewhere(chart))
     assert len(names) > 40
@@ -173,7 +180,7 @@ def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None
         assert [name for name, where in names.items() if where not in said] == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
     root = schema(chart)
     known = {".".join(map(str, path)) for path, _ in declared(root, root)}
@@ -185,7 +192,7 @@ def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
                 assert {place, above + place} & known, (name, where)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_usual_mistakes_of_form_are_named(helm: str) -> None:
     for option, said in (
         ("image=r/w:1", "image.repository"),

@@ -8,14 +8,14 @@ import re
 
 import pytest
 
-from tests.helpers.rendering import GROUP, HELMS, REPO, refusal, render
+from tests.helpers.rendering import GROUP, REPO, each_helm, refusal, render
 
 LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
 JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}
 JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "workload": "jobs"}}
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize(
     ("version", "tested"),
     [

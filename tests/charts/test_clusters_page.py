@@ -9,6 +9,7 @@ import re
 import pytest
 import yaml
 
+from tests.helpers.pages import code
 from tests.helpers.rendering import REPO, pod_templates, render, task
 
 PAGE = (REPO / "docs/clusters.md").read_text()
@@ -33,7 +34,7 @@ def rows(title: str) -> list[list[str]]:
 LABELS = {
     row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")
 }
-(TEXT,) = re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
+(TEXT,) = code(section("Labels of GPU nodes"), "yaml")
 ADDED = yaml.safe_load(TEXT)
 # A cloud has one label for the name of the GPU, whoever makes the nodes of AWS.
 AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name")

@@ -9,7 +9,14 @@ from copy import deepcopy
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render, sets
+from tests.helpers.rendering import (
+    REPO,
+    each_chart,
+    each_helm,
+    refusal,
+    render,
+    sets,
+)
 
 LABELS = {
     "team": "research",
@@ -30,8 +37,8 @@ def with_values(helm: str, chart: str, **values: object) -> list[dict]:
     return render(chart, VALUES[chart], *sets(**values), helm=helm)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-@pytest.mark.parametrize("helm", HELMS)
+@each_chart
+@each_helm
 def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
     helm: str, chart: str
 ) -> None:
@@ -55,8 +62,8 @@ def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
     )
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-@pytest.mark.parametrize("helm", HELMS)
+@each_chart
+@each_helm
 def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
     before, after = (
         with_values(helm, chart),
@@ -86,7 +93,7 @@ extraObjects:
 """)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 @pytest.mark.parametrize("key", REFUSED)
 def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str) -> None:
     for value in REFUSED[key]:

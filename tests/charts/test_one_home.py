@@ -11,7 +11,15 @@ import pytest
 from gpuworker.launch import config
 from gpuworker.runtime import contract
 from jobgen import schema
-from tests.helpers.rendering import CHARTS, REPO, containers, defaults, refusal, render, task
+from tests.helpers.rendering import (
+    REPO,
+    containers,
+    defaults,
+    each_chart,
+    refusal,
+    render,
+    task,
+)
 
 FOLLOWED = [each.name for each in contract.VARIABLES if each.override is contract.Override.FOLLOWED]
 
@@ -29,7 +37,7 @@ def environment(chart: str, env: dict[str, str]) -> dict[str, object]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in found}
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> None:
     promised = {each.name for each in contract.VARIABLES if chart in each.charts}
     # The entry script sets the addresses after the barrier; a bare torchrun alone has an id of its
@@ -42,7 +50,7 @@ def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> No
             assert found[variable.name] == found[variable.agrees_with], variable.name
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
     path = "tasks.t.env" if chart == "job-group" else "env"
     for name in [
@@ -52,7 +60,7 @@ def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
         assert f"{path}.{name}: " in refusal(chart, with_env(chart, {name: "7"})), name
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
     mine = {name: "7007" if name == "MASTER_PORT" else "7" for name in [*FOLLOWED, "USER"]}
     found = environment(chart, mine)
@@ -103,7 +111,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_a_followed_variable_takes_only_values_that_can_work(chart, name):
     for value in WRONG[name]:

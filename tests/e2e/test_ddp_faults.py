@@ -20,6 +20,7 @@ from tests.helpers.ddp_pods import (
     now,
     pod_name,
     start,
+    start_training,
     wait_for_ends,
     wait_until_training,
 )
@@ -72,9 +73,7 @@ def end_of_fault(space: Namespace) -> dict[int, End]:
 
 @pytest.mark.matrix
 def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.collectiveSeconds=20",
-          program=TRAIN.replace("FAULT", ""))  # fmt: skip
-    wait_until_training(namespace)
+    start_training(namespace, "--set", "timeouts.collectiveSeconds=20")
     frozen = now()
     exec_in_node(namespace, 1, "kill -STOP $(pgrep -f '[p]ython.* -u ')")
     found = wait_for_ends(namespace, 0, 1, within_s=20, since=frozen)
@@ -88,8 +87,7 @@ def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
-    start(namespace, program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+    start_training(namespace)
     victim = pod_name(namespace, 1)
     killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
@@ -105,8 +103,7 @@ def test_a_run_starts_again_after_a_pod_was_deleted(
     namespace: Namespace, nodes: tuple[int, ...]
 ) -> None:
     """maxRestarts is 0, but the program saved, so the stop is not counted as a failure."""
-    start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+    start_training(namespace, "--set", "timeouts.joinSeconds=120")
     names = [pod["metadata"]["name"] for pod in node_pods(namespace) if node_index(pod) in nodes]
     namespace.kubectl("delete", "pod", *names, "--wait=false")
     assert job_ends(namespace, 300) == "Complete"

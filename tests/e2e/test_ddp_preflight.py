@@ -22,6 +22,7 @@ from tests.helpers.ddp_pods import (
 )
 from tests.helpers.kube import Namespace, wait_until
 
+pytestmark = pytest.mark.matrix
 ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
     "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\n"
@@ -50,7 +51,6 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
     before, code, cause, *words = FAULTS[fault]
@@ -75,7 +75,6 @@ FOREIGN_SERVICES = {
 }  # fmt: skip
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("service", FOREIGN_SERVICES)
 def test_a_foreign_service_on_the_port_of_node_0_is_classified(
     namespace: Namespace, service: str
@@ -85,14 +84,12 @@ def test_a_foreign_service_on_the_port_of_node_0_is_classified(
     assert_ends(namespace, (1,), 65, cause, "node 0 at run-ddp-run-")
 
 
-@pytest.mark.matrix
 def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
     assert_ends(namespace, (1,), 64, "name-not-resolved", "run-ddp-run-")
 
 
-@pytest.mark.matrix
 def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
     """Its name resolves late, and its port is closed for some more time."""
     start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
@@ -116,7 +113,6 @@ def admit(space: Namespace, number: int) -> None:
     space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={patch}")
 
 
-@pytest.mark.matrix
 def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -> None:
     def no_image(pod: dict, container: dict) -> None:
         container["image"] = "localhost/absent:1"
@@ -135,13 +131,11 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
     assert_why(namespace, "connection-refused", "image not pulled", "localhost/absent:1")
 
 
-@pytest.mark.matrix
 def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
     assert_ends(namespace, (2,), 2, "usage", "NODE_RANK=2")
 
 
-@pytest.mark.matrix
 def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> None:
     """The second pod is not one of the Job's."""
     start(namespace, "--set", "nodes=3", change=wait_for_admission)
@@ -164,7 +158,6 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     assert_ends(namespace, (0, 1), 67, "duplicate-node", "left-over")
 
 
-@pytest.mark.matrix
 def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     room = len(namespace.cluster.schedulable_nodes())
     settings = ["--set", f"nodes={room + 1}", "--set", "placement.onePodPerNode=required"]
@@ -180,13 +173,11 @@ def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     assert_ends(namespace, range(room), 66, "node-missing", f"node {room} ")
 
 
-@pytest.mark.matrix
 def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     assert_ends(namespace, (0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
-@pytest.mark.matrix
 def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Namespace) -> None:
     """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"

@@ -11,6 +11,7 @@ import json
 import pytest
 
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
+from tests.helpers.group_pods import each_workload
 from tests.helpers.kube import Namespace, racks, wait_until
 
 WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
@@ -54,6 +55,10 @@ def placed(space: Namespace, release: str) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in space.pods(release) if pod["spec"].get("nodeName")]
 
 
+def until_placed(space: Namespace, release: str, count: int) -> None:
+    wait_until(lambda: len(placed(space, release)) == count, f"{count} of {release} placed", 90)
+
+
 def end(space: Namespace, release: str) -> None:
     for pod in space.pods(release):
         name = pod["metadata"]["name"]
@@ -61,7 +66,7 @@ def end(space: Namespace, release: str) -> None:
         space.kubectl("exec", name, "-c", "task", "--", "touch", "/tmp/end")
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+@each_workload
 def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     namespace: Namespace, workload: str
 ) -> None:
@@ -74,7 +79,7 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     namespace.install(
         "first", "job-group", *settings, *gang("first", 1), values=group("first", big)
     )
-    wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
+    until_placed(namespace, "first", 1)
     second = group("second", big, small, small / 2)
     namespace.install("second", "job-group", *settings, *gang("second", 3), values=second)
 
@@ -92,9 +97,7 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     )
     assert placed(namespace, "second") == []
     end(namespace, "first")
-    wait_until(
-        lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90
-    )
+    until_placed(namespace, "second", 3)
 
 
 def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
@@ -106,7 +109,7 @@ def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str)
         "--set",
         f"program.preset=ddp-tests,nodes={nodes},priorityClassName={priority}",
     )
-    wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run has its nodes", 90)
+    until_placed(namespace, "run", nodes)
 
 
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset", "statefulset"])
@@ -118,9 +121,7 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
         namespace.install(release, "ddp-run", *gang(release, count), *program,
                           "--set", f"workload={workload},nodes={count}",
                           "--set-string", "env.OMP_NUM_THREADS=1")  # fmt: skip
-    wait_until(
-        lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90
-    )
+    until_placed(namespace, "run", nodes)
     wait_until(lambda: len(namespace.pods("much")) == nodes + 1, "the other run has its pods", 60)
     assert placed(namespace, "much") == []
 
@@ -137,9 +138,7 @@ def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> N
             *gang("fits", 2, **near),
             values=group("fits", 0.5 * size, 0.3 * size),
         )
-        wait_until(
-            lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90
-        )
+        until_placed(namespace, "fits", 2)
         assert len(set(placed(namespace, "fits"))) == 1
         large = group("large", 0.6 * size, 0.6 * size)
         namespace.install("large", "job-group", *gang("large", 2, **near), values=large)

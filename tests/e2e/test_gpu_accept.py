@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from jsonschema import Draft7Validator
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
 NODES = "app.kubernetes.io/component=node"
@@ -137,6 +137,15 @@ def finished(space: Namespace) -> list[dict] | None:
         return None
 
 
+def reports(space: Namespace) -> list[tuple[dict, dict]]:
+    """Each pod with its report, which fits the schema."""
+    pods = wait_until(lambda: finished(space), "every node has a report", 280)
+    found = [(pod, report_of(space, pod["metadata"]["name"])) for pod in pods]
+    for _, report in found:
+        Draft7Validator(SCHEMA).validate(report)
+    return found
+
+
 def fleet_is_ready(space: Namespace) -> bool:
     (deployment,) = space.objects("deployments")
     return bool(deployment["status"].get("readyReplicas"))
@@ -177,16 +186,14 @@ def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace
 
 def upgrade(space: Namespace, *settings: str) -> None:
     chart = str(REPO / "charts" / "gpu-accept")
-    run("helm", "upgrade", "accept", chart, "--namespace", space.name, "--reuse-values", *settings)
+    space.helm("upgrade", "accept", chart, "--reuse-values", *settings)
 
 
 def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
     nodes = accept(namespace, checks=())
-    pods = wait_until(lambda: finished(namespace), "every node has a report", 280)
-    assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
-    for pod in pods:
-        report = report_of(namespace, pod["metadata"]["name"])
-        Draft7Validator(SCHEMA).validate(report)
+    found = reports(namespace)
+    assert sorted(pod["spec"]["nodeName"] for pod, _ in found) == nodes
+    for pod, report in found:
         assert (report["node"], report["requested"]["device"]) == (pod["spec"]["nodeName"], "cpu")
         verdicts = report["verdicts"]
         assert verdicts.keys() >= {
@@ -202,14 +209,10 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
             assert tag in output
     passes(namespace, "daemonset/accept-gpu-accept")
-    verdict = (
-        "WARN"
-        if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods}
-        else "PASS"
-    )
+    verdict = "WARN" if "WARN" in {report["verdict"] for _, report in found} else "PASS"
     fleet = fleet_with(namespace, verdict)
     passes(namespace)
-    run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
+    namespace.helm("test", "accept", "--timeout", "120s")
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
     assert served(namespace, "/").startswith("<!DOCTYPE html>") and fleet["rehearsal"]
     assert f'gpu_accept_fleet_verdict{{verdict="{verdict}"}} 1' in served(namespace, "/metrics")
@@ -220,9 +223,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
 
 def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
     accept(namespace, "--set", "limits.gemm_fp32=70")
-    for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
-        report = report_of(namespace, pod["metadata"]["name"])
-        Draft7Validator(SCHEMA).validate(report)
+    for pod, report in reports(namespace):
         assert report["verdict"] == "FAIL"
         assert "below the limit of 70 (limits.gemm_fp32)" in report["reason"]
         init = pod["status"]["initContainerStatuses"][0]
@@ -235,7 +236,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
     assert not fleet_is_ready(namespace)
     with pytest.raises(AssertionError):
-        run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
+        namespace.helm("test", "accept", "--timeout", "120s")
     # A new run id tests again, although no pod is ready, and what the last run found no longer
     # counts.
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")

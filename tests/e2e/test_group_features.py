@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 
-import pytest
-
 from tests.helpers.group_pods import (
-    WORKLOADS,
     all_succeed,
+    each_workload,
     exit_code,
     install,
     jobset_ends,
@@ -25,7 +23,7 @@ from tests.helpers.group_pods import (
 from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> None:
     launch(
         namespace,
@@ -44,7 +42,7 @@ def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> N
 CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sleep 0.2; done"
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: str) -> None:
     tasks = {
         "trainer": {"run": "sleep 3"},
@@ -77,7 +75,7 @@ def seconds(stamp: str) -> int:
     return int(hours) * 3600 + int(minutes) * 60 + int(rest)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
     tasks = {"bad": {"run": "exit 4"}, "good": {"run": "sleep 8; echo finished"}}
     install(namespace, tasks, workload=workload, onFailure="continue")
@@ -89,7 +87,7 @@ def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
         assert jobset_ends(namespace) == "Failed"
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_start_order(namespace: Namespace, workload: str) -> None:
     server = "sleep 4; cd /tmp; exec python3 -m http.server 8080"
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}

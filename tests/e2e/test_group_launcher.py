@@ -4,11 +4,9 @@ lost pod.
 
 from __future__ import annotations
 
-import pytest
-
 from tests.helpers.group_pods import (
-    WORKLOADS,
     all_succeed,
+    each_workload,
     end,
     exit_code,
     install,
@@ -55,7 +53,7 @@ def start(
     install(space, {"t": task}, files=files, workload=workload, networkPolicy={"enabled": True})
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -> None:
     start(namespace, workload)
     all_succeed(namespace, *TRAINERS)
@@ -85,7 +83,7 @@ def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespa
     assert "stopped: failed t-1 3" in output(namespace, "t-0")
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_a_world_that_loses_a_pod_saves_and_forms_again(
     namespace: Namespace, workload: str
 ) -> None:

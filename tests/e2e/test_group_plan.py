@@ -11,8 +11,8 @@ import pytest
 
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
-    WORKLOADS,
     all_succeed,
+    each_workload,
     end,
     execute,
     exit_code,
@@ -25,7 +25,7 @@ from tests.helpers.group_pods import (
     uninstall,
     wait_for_output,
 )
-from tests.helpers.kube import SEEDS, Namespace, jobgen, run, wait_until
+from tests.helpers.kube import SEEDS, Namespace, jobgen, wait_until
 from tests.helpers.processes import ran
 
 
@@ -90,7 +90,7 @@ EMPTY=
 
 
 @pytest.mark.row("1.2", "Networking Unit")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_environment(namespace: Namespace, workload: str) -> None:
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
     launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
@@ -113,7 +113,7 @@ def test_environment(namespace: Namespace, workload: str) -> None:
 
 
 @pytest.mark.row("2.1", "Minimal JobGroup")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str) -> None:
     """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
     launch(namespace, "test_job_group.yaml", "--set", f"workload={workload}")
@@ -216,7 +216,7 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str) -> None:
     """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a
     pod exists.
@@ -269,7 +269,7 @@ def test_duplicate_names_are_refused() -> None:
 
 
 @pytest.mark.row("6.1", "Recovery Config")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
     """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!";
     normal-job goes on undisturbed. SkyPilot itself would start a new pod each time, find no marker,
@@ -309,4 +309,4 @@ def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
         for host in all_succeed(namespace, "job-a-0", "job-b-0", release=name):
             assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in output(namespace, host, name)
         assert jobset_ends(namespace, name) == "Completed"
-    run("helm", "uninstall", *groups, "--namespace", namespace.name)
+    namespace.helm("uninstall", *groups)

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.helpers.group_pods import WORKLOADS, execute, launch, rank, wait_for_output
+from tests.helpers.group_pods import (
+    each_workload,
+    execute,
+    launch,
+    rank,
+    wait_for_output,
+)
 from tests.helpers.kube import Namespace, phases, start_pod, wait_until
 
 GROUP = """\
@@ -88,7 +94,7 @@ def evict(space: Namespace, pod: dict) -> None:
 
 
 @pytest.mark.row("6.2", "Preemption")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 @pytest.mark.parametrize("take_away", [delete, evict])
 def test_a_pod_that_is_taken_away(namespace: Namespace, take_away: Callable, workload: str) -> None:
     """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the

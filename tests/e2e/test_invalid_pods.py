@@ -11,7 +11,7 @@ import time
 import pytest
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run
+from tests.helpers.kube import REPO, Namespace
 from tests.helpers.processes import ran
 
 # What of a pod is wrong -> its spec.
@@ -96,5 +96,5 @@ def test_the_check_leaves_nothing_and_takes_seconds(namespace: Namespace) -> Non
         namespace.install("r", "ddp-run", "--set", "workload=statefulset", option)
         taken[option].append(time.monotonic() - start)
         assert namespace.objects("jobs") == []
-        run("helm", "uninstall", "r", "--wait", "--namespace", namespace.name)
+        namespace.helm("uninstall", "r", "--wait")
     assert min(taken["--hide-notes"]) - min(taken["--no-hooks"]) < 10, taken

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.group_pods import all_succeed, end, execute, exit_code, launch, output, rank
-from tests.helpers.kube import Namespace, phases, racks, run, wait_until
+from tests.helpers.kube import Namespace, phases, racks, wait_until
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -49,6 +49,10 @@ run: echo done
 """
 
 
+def quota(cpus: int):
+    return pytest.mark.parametrize("queue", [cpus], indirect=True)
+
+
 @pytest.fixture
 def queue(namespace: Namespace, request) -> Iterator[Namespace]:
     """A LocalQueue `queue` whose ClusterQueue has the CPUs that the test requests."""
@@ -74,7 +78,7 @@ def reservation(space: Namespace) -> dict | None:
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
-@pytest.mark.parametrize("queue", [100], indirect=True)
+@quota(100)
 def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
     launch(queue, "k8s_resource_unavailable.yaml", *QUEUED)
     condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
@@ -82,7 +86,7 @@ def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
     assert queue.objects("pods") == []
 
 
-@pytest.mark.parametrize("queue", [3], indirect=True)
+@quota(3)
 def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> None:
     launch(
         queue,
@@ -162,7 +166,7 @@ def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> N
         assert not any("nodeName" in pod["spec"] for pod in namespace.pods("grp"))
 
 
-@pytest.mark.parametrize("queue", [2], indirect=True)
+@quota(2)
 def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
     """Two of its three ranks would fit before; none may exist."""
     launch(queue, GROUP, *QUEUED)
@@ -174,7 +178,7 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
     all_succeed(queue, *HOSTS)
 
 
-@pytest.mark.parametrize("queue", [2], indirect=True)
+@quota(2)
 def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
     """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
     launch(queue, GROUP, *JOBS)
@@ -189,7 +193,7 @@ def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
         ]
         assert "nodeName" not in pod["spec"]
     # Cancelled while it waits: Kueue must not keep the pods for replacements that never come.
-    run("helm", "uninstall", "grp", "--namespace", queue.name)
+    queue.helm("uninstall", "grp")
     wait_until(
         lambda: not queue.objects("pods") and not queue.objects("jobs"),
         "the cancelled group is gone",
@@ -197,7 +201,7 @@ def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
     )
 
 
-@pytest.mark.parametrize("queue", [2], indirect=True)
+@quota(2)
 def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace) -> None:
     """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three
     ranks.

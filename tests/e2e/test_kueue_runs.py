@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.e2e.test_kueue import queue as queue  # a fixture
+from tests.e2e.test_kueue import quota
 from tests.helpers.ddp_pods import ONE_THREAD
 from tests.helpers.kube import Namespace, true_conditions, wait_until
 
@@ -22,7 +21,7 @@ def complete(space: Namespace, release: str) -> bool:
     return "Complete" in ended
 
 
-@pytest.mark.parametrize("queue", [6], indirect=True)
+@quota(6)
 def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespace) -> None:
     settings = [
         "--set",
@@ -64,7 +63,7 @@ spec:
 """
 
 
-@pytest.mark.parametrize("queue", [1], indirect=True)
+@quota(1)
 def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
     """Kueue admits no pod that requests what its queue does not have. No chart requests anything by
     itself.

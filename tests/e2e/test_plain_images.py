@@ -9,7 +9,7 @@ import os
 from tests.e2e.test_gpu_accept import accept, passes
 from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.group_pods import jobset_ends, launch, rank
-from tests.helpers.kube import Cluster, Namespace, run
+from tests.helpers.kube import Cluster, Namespace
 
 GROUP = """
 name: plain
@@ -61,7 +61,7 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
         checks=("--set-json", 'checks=["environment", "collectives"]'),
     )
     passes(space)
-    run("helm", "test", "accept", "--namespace", space.name)
+    space.helm("test", "accept")
     used = {
         (each["name"], each["image"])
         for pod in space.pods("accept")

@@ -11,8 +11,8 @@ import pytest
 from tests.e2e.test_gpu_accept import accept, fleet_is_ready
 from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
-from tests.helpers.group_pods import all_succeed, launch
-from tests.helpers.kube import Namespace, run, wait_until
+from tests.helpers.group_pods import all_succeed, each_workload, launch
+from tests.helpers.kube import Namespace, wait_until
 from tests.helpers.rendering import sets
 
 QUOTA = """\
@@ -110,7 +110,7 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
     assert_guaranteed(run_pods(limited))
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+@each_workload
 def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workload: str) -> None:
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
     launch(limited, GROUP, *sets(workload=workload, agent={"resources": SMALL}, **resources))
@@ -121,7 +121,7 @@ def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -
     page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
     accept(limited, *sets(resources=GUARANTEED, fleet=page))
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
-    run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")
+    limited.helm("test", "accept", "--timeout", "120s")
     assert_guaranteed(limited.objects("pods"))
 
 

@@ -12,7 +12,7 @@ from tests.e2e.test_gpu_accept import QUICKLY
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
 from tests.e2e.test_group_preemption import scarce as scarce  # a fixture
 from tests.e2e.test_kueue_runs import complete
-from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
+from tests.helpers.ddp_pods import ONE_THREAD, node_pods, start_training
 from tests.helpers.kube import Namespace, racks, true_conditions, wait_until
 from tests.helpers.rendering import sets
 
@@ -28,8 +28,7 @@ def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later
 ) -> None:
     """The run that gives way saves, and counts no failure: its maxRestarts is 0."""
     one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
-    start(namespace, *one, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+    start_training(namespace, *one, "--set", "timeouts.joinSeconds=300")
     namespace.install(
         "strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}"
     )

@@ -13,6 +13,7 @@ from kubectl_runs import logs
 from kubectl_runs.cli import cli
 from tests.generator.api_server import ApiServer
 from tests.generator.cluster_objects import cluster
+from tests.helpers.group_pods import each_workload
 
 
 def runs(*arguments: str) -> Result:
@@ -37,7 +38,7 @@ def pod_of(found, rank: str) -> str:
     return found.pods[rank]["metadata"]["name"]
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+@each_workload
 def test_status_lists_ranks_with_node_and_phase(serve, workload):
     found = cluster(workload=workload)
     server = serve(found)

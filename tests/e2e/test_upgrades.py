@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, wait_until
 from tests.helpers.processes import ran
 
 HELD = ["--set", "nodes=1"]
@@ -93,4 +93,4 @@ def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespac
     )
     for state in seen:
         assert len({label for label, placed in state if placed}) < 2, json.dumps(seen)
-    run("helm", "uninstall", "r", "--namespace", namespace.name)
+    namespace.helm("uninstall", "r")

@@ -11,12 +11,10 @@ import os
 import random
 import re
 
-import pytest
-
 from tests.charts.test_charts_fuzz import outcome
 from tests.helpers.kube import Namespace
 from tests.helpers.processes import ran
-from tests.helpers.rendering import CHARTS, schema
+from tests.helpers.rendering import each_chart, schema
 from tests.helpers.values_fuzz import Values
 
 SETS = int(os.environ.get("VALUES_SETS", "15"))
@@ -67,7 +65,7 @@ def left_of(message: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: str) -> None:
     drawn = Values(schema(chart), random.Random(f"{SEED} server {chart}"))
     rendered: list[tuple[dict, str]] = []

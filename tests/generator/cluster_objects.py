@@ -13,7 +13,7 @@ import yaml
 from kubectl_runs.judge import Status, judge
 from kubectl_runs.kubectl import KINDS, REASONS
 from kubectl_runs.runs import find
-from tests.helpers.rendering import objects, template
+from tests.helpers.rendering import objects, output
 
 NOW = "2026-11-01T10:00:00Z"
 LATER = "2026-11-01T10:07:00Z"
@@ -32,9 +32,7 @@ RUN = {"nodes": 3}
 
 @functools.cache
 def rendered(chart: str, values: str) -> str:
-    done = template("helm", chart, values.encode(), "--namespace", "ns", release="rl")
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return output("helm", chart, values.encode(), "--namespace", "ns", release="rl")
 
 
 def cluster(chart: str = "job-group", **values) -> Cluster:

@@ -14,6 +14,14 @@ from jobgen.cli import cli
 HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
+def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """The folder with these files."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
 @pytest.fixture
 def jobgen():
     """Run jobgen with arguments and text on standard input."""

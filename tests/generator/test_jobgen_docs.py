@@ -2,7 +2,6 @@
 `helm install`.
 """
 
-import re
 from pathlib import Path
 
 import click
@@ -10,14 +9,10 @@ import yaml
 
 from jobgen.api import to_values
 from jobgen.cli import cli
-from tests.helpers.pages import Reader
+from tests.helpers.pages import Reader, code
 
 REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/jobgen.md").read_text()
-BLOCKS = {
-    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    for language in ("sh", "yaml")
-}
 # What needs a cluster or changes the machine.
 NOT_RUN = (
     "pip install",
@@ -28,7 +23,7 @@ NOT_RUN = (
     "jobgen from",
 )
 COMMANDS = [
-    line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)
+    line for block in code(PAGE) for line in block.splitlines() if not line.startswith(NOT_RUN)
 ]
 
 
@@ -40,7 +35,7 @@ def test_commands_of_the_page_run_in_order(tmp_path):
 
 
 def test_example_group_of_the_page_converts():
-    example = BLOCKS["yaml"][0]
+    example = code(PAGE, "yaml")[0]
     result = to_values(example.encode())
     assert [each.code for each in result.diagnostics] == ["default-differs"]
     assert list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from tests.generator.conftest import written
 from tests.generator.diagnostic_lines import brief
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
@@ -13,19 +14,11 @@ HEADER = "name: rl\nexecution: parallel\n---\n"
 @pytest.fixture
 def folder(tmp_path):
     """Return a group file's folder with code, next to a folder outside it."""
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/x").write_text("x")
-    group = tmp_path / "group"
-    for path, content in {
-        "code/train.py": "print(1)\n",
-        "code/lib/Z.py": "",
-        "code/lib/a.py": "\n",
-        "code/.git/config": "x",
-        "app.toml": "a = 1",
-    }.items():
-        (group / path).parent.mkdir(parents=True, exist_ok=True)
-        (group / path).write_text(content)
-    (group / "code/data.bin").write_bytes(b"\xff\0")
+    written(tmp_path, {"outside/x": "x"})
+    group = written(tmp_path / "group", {
+        "code/train.py": "print(1)\n", "code/lib/Z.py": "", "code/lib/a.py": "\n",
+        "code/.git/config": "x", "app.toml": "a = 1", "code/data.bin": b"\xff\0",
+    })  # fmt: skip
     (group / "code/train.py").chmod(0o755)
     return group
 

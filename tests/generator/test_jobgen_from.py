@@ -13,7 +13,7 @@ import yaml
 
 from tests.helpers.kube import API_VERSIONS
 from tests.helpers.processes import ran
-from tests.helpers.rendering import objects, template
+from tests.helpers.rendering import objects, output
 from tests.helpers.values_fuzz import at, places
 
 FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
@@ -102,9 +102,7 @@ def converted(jobgen, kind: str, spec: dict, **metadata) -> tuple[dict, str]:
     result = jobgen("from", "-", stdin=manifest(kind, spec, **metadata))
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
-    done = template("helm", "job-group", result.stdout.encode())
-    assert done.returncode == 0, done.stderr.decode()
-    assert objects(done.stdout.decode())
+    assert objects(output("helm", "job-group", values))
     return values, result.stderr
 
 

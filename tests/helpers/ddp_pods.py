@@ -229,6 +229,12 @@ def wait_until_training(space: Namespace) -> None:
     )
 
 
+def start_training(space: Namespace, *settings: str) -> None:
+    """A run that trains until it is stopped."""
+    start(space, *settings, program=TRAIN.replace("FAULT", ""))
+    wait_until_training(space)
+
+
 def exec_in_node(space: Namespace, number: int, command: str) -> None:
     space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 

@@ -6,13 +6,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from email.parser import BytesHeaderParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.helpers.kube import run
+from tests.helpers.processes import serving
 
 
 class Repository:
@@ -95,12 +95,5 @@ def served(
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Request) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield [Repository(folder, name, server.server_address[1]) for name in names]
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Request)) as server:
+        yield [Repository(folder, name, server.server_port) for name in names]

@@ -7,9 +7,11 @@ import json
 import re
 from pathlib import Path
 
-from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
+import pytest
 
-WORKLOADS = ("jobset", "jobs")
+from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, wait_until
+
+each_workload = pytest.mark.parametrize("workload", ["jobset", "jobs"])
 
 
 def launch(
@@ -111,7 +113,7 @@ def execute(space: Namespace, host: str, *command: str) -> str:
 
 def uninstall(space: Namespace, release: str = "grp") -> None:
     """helm uninstall, and wait until nothing of it is left."""
-    run("helm", "uninstall", release, "--namespace", space.name)
+    space.helm("uninstall", release)
     kinds, ours = (
         "pods,jobs,jobset,services,configmaps,networkpolicies",
         f"app.kubernetes.io/instance={release}",

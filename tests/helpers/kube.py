@@ -97,6 +97,9 @@ class Namespace:
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         return self.cluster.kubectl("--namespace", self.name, *arguments, input=input)
 
+    def helm(self, *words: str) -> str:
+        return run("helm", *words, "--namespace", self.name)
+
     def apply(self, manifests: str) -> None:
         self.kubectl("apply", "-f", "-", input=manifests)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from tests.helpers import launch_stops
 from tests.helpers.launch_cases import FAULTS, HEAD, Case
 from tests.helpers.launchers import Run
-from tests.helpers.processes import until
 
 # With real torch: the steps are collectives, and so is what the other ranks do after a fault.
 GLOO = """
@@ -140,9 +139,7 @@ def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ..
     )
 
     def action(run: Run) -> None:
-        until(
-            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
-        )
+        run.until_ready(each)
         time.sleep(delay)
         run.pods[victim].started.process.send_signal(signal.SIGKILL)
         (run.folder / "fault").touch()

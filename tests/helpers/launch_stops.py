@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import time
@@ -29,9 +28,8 @@ def stop(draw: random.Random, nodes: int, each: int) -> Case:
     )
 
     def action(run: Run) -> None:
-        ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
-        until(ready, "the programs run")
-        os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+        run.until_ready(each)
+        run.stop(target)
 
     saved = tuple(rank for rank in range(world) if rank != bad)
     if bad is not None:
@@ -64,7 +62,7 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
             lambda: all("master ready" in pod.output for pod in run.pods), "the nodes have joined"
         )
         time.sleep(delay)
-        os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+        run.stop(target)
 
     def judge(run: Run) -> tuple[str, int]:
         ranks = [
@@ -104,7 +102,7 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
         )
         for target in targets:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+                run.stop(target)
 
     named = (f"rank {culprit} of node {culprit // each} ", *words)
     name = f"rank {culprit}: {fault}, then SIGTERM to nodes {targets}"
@@ -117,9 +115,7 @@ def frozen(draw: random.Random, nodes: int, each: int) -> Case:
     program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
 
     def action(run: Run) -> None:
-        until(
-            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
-        )
+        run.until_ready(each)
         process = run.pods[victim].started.process
         process.send_signal(signal.SIGSTOP)
         try:

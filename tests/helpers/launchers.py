@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.processes import SOURCE, free_port
+from tests.helpers.processes import SOURCE, free_port, until
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
@@ -109,6 +110,13 @@ class Run:
     def wait(self) -> list[int]:
         """Exit codes of all pods."""
         return [pod.started.wait() for pod in self.pods]
+
+    def until_ready(self, each: int) -> None:
+        """Until so many programs of each pod have printed READY."""
+        until(lambda: all(pod.output.count("READY") == each for pod in self.pods), "programs run")
+
+    def stop(self, node: int) -> None:
+        self.pods[node].started.process.send_signal(signal.SIGTERM)
 
     @property
     def output(self) -> str:

@@ -8,7 +8,6 @@ import copy
 import json
 import ssl
 import subprocess
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pytest
 
 from gpuworker.fleet import kubernetes, node_actions
 from gpuworker.fleet.kubernetes import KubeApi
+from tests.helpers.processes import serving
 
 PODS, NODES = "/api/v1/namespaces/team/pods", "/api/v1/nodes"
 MERGED_BY = {
@@ -122,17 +122,14 @@ def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
     handler = type("Handler", (Api,), {"pods": [], "nodes": {}, "queries": [], "patched": []})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
         for module in (kubernetes, node_actions):
             monkeypatch.setattr(module, "PERIOD_S", 0)
         yield handler
-        server.shutdown()
 
 
 def account_of(folder: Path) -> Path:

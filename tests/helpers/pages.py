@@ -10,7 +10,10 @@ from pathlib import Path
 from tests.helpers.kube import REPO
 from tests.helpers.processes import ran
 
-BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+def code(text: str, kind: str = "sh") -> list[str]:
+    """The blocks of this kind in a page."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str, section: str = "") -> list[str]:
@@ -18,7 +21,7 @@ def blocks(page: str, section: str = "") -> list[str]:
     text = (REPO / page).read_text()
     if section:
         (text,) = [part for part in text.split("\n## ") if part.startswith(f"{section}\n")]
-    return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
+    return [block for block in code(text) if not block.startswith("# not run")]
 
 
 def install(folder: Path, command: str) -> None:

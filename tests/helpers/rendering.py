@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hack.deps import kubernetes_schemas
@@ -26,6 +27,10 @@ GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
 LEAST = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}
 
 
+each_chart = pytest.mark.parametrize("chart", CHARTS)
+each_helm = pytest.mark.parametrize("helm", HELMS)
+
+
 @dataclass(frozen=True)
 class Scenario:
     chart: str
@@ -39,6 +44,11 @@ class Scenario:
         if self.source.name.endswith("values.yaml"):
             return self.source.read_bytes()
         return jobgen(self.source)
+
+
+def chart_of(example: Path) -> str:
+    """The chart that the folder of an example names first; a group's folder names none."""
+    return next((chart for chart in CHARTS if example.parent.name.startswith(chart)), "job-group")
 
 
 def scenarios() -> list[Scenario]:
@@ -63,9 +73,7 @@ def scenarios() -> list[Scenario]:
     return sorted(files + [Scenario("job-group", path) for path in groups], key=str)
 
 
-def chart_of(example: Path) -> str:
-    """The chart that the folder of an example names first; a group's folder names none."""
-    return next((chart for chart in CHARTS if example.parent.name.startswith(chart)), "job-group")
+each_scenario = pytest.mark.parametrize("scenario", scenarios(), ids=str)
 
 
 def jobgen(group: Path) -> bytes:
@@ -118,21 +126,22 @@ def invalid(text: str, *options: str) -> str:
     return ""
 
 
-def tried(chart: str, values: dict, *options: str, **more: str) -> subprocess.CompletedProcess:
-    """`template` of the least values with these; `more`: helm and release."""
-    text = json.dumps({**LEAST[chart], **values}).encode()
-    return template(more.pop("helm", "helm"), chart, text, *options, **more)
-
-
-def render(chart: str, values: dict, *options: str, **more: str) -> list[dict]:
-    done = tried(chart, values, *options, **more)
+def output(helm: str, chart: str | Path, values: bytes | dict, *options: str, **more: str) -> str:
+    """What it renders, without a refusal."""
+    text = values if isinstance(values, bytes) else json.dumps(values).encode()
+    done = template(helm, chart, text, *options, **more)
     assert done.returncode == 0, done.stderr.decode()
-    return objects(done.stdout.decode())
+    return done.stdout.decode()
 
 
-def refusal(chart: str, values: dict, *options: str, **more: str) -> str:
+def render(chart: str, values: dict, *options: str, helm: str = "helm", **more: str) -> list[dict]:
+    """The objects for the least values with these."""
+    return objects(output(helm, chart, LEAST[chart] | values, *options, **more))
+
+
+def refusal(chart: str, values: dict, *options: str, helm: str = "helm") -> str:
     """What Helm says when it refuses; nothing may reach a pipe."""
-    done = tried(chart, values, *options, **more)
+    done = template(helm, chart, json.dumps(LEAST[chart] | values).encode(), *options)
     assert done.returncode and not done.stdout.strip(), done.stdout.decode()
     return done.stderr.decode()
 
@@ -144,9 +153,7 @@ def task(**fields: object) -> dict:
 
 @functools.cache
 def rendered(helm: str, scenario: Scenario) -> str:
-    done = template(helm, scenario.chart, scenario.values)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return output(helm, scenario.chart, scenario.values)
 
 
 @functools.cache

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
 import yaml
 
 from hack.gen import chart_readme
-from tests.helpers.rendering import CHARTS, REPO, defaults
+from tests.helpers.rendering import REPO, defaults, each_chart
 
 
 def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -21,7 +20,7 @@ def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield (*path, name)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 def test_every_value_of_a_chart_is_documented(chart: str) -> None:
     text = (REPO / f"charts/{chart}/values.yaml").read_text()
     paths = {path for path, _ in chart_readme.documented(text)}

@@ -17,7 +17,7 @@ from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import prometheus
 from hack.deps import debian
 from tests.helpers.fleet_reports import check, failing, merged, world_report
-from tests.helpers.rendering import CHARTS, REPO, objects, rendered, scenarios, template
+from tests.helpers.rendering import CHARTS, REPO, objects, render, rendered, scenarios
 from tests.package.conftest import run
 from tests.package.test_umbrella import pod_labels
 
@@ -87,7 +87,7 @@ def test_the_alerts_of_runs_find_their_pods() -> None:
 
 
 def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:
-    items = objects(template("helm", "gpu-accept", b"{nodes: 2}").stdout.decode())
+    items = render("gpu-accept", {"nodes": 2})
     pods = [item["spec"]["template"] for item in items if "template" in item.get("spec", {})]
     wanted = MONITOR["selector"]["matchLabels"].items()
     (pod,) = [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]

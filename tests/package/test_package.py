@@ -14,7 +14,16 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN
-from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, rendered, scenarios, template
+from tests.helpers.rendering import (
+    CHARTS,
+    HELMS,
+    REPO,
+    Scenario,
+    each_helm,
+    output,
+    rendered,
+    scenarios,
+)
 from tests.package.conftest import SIGNER, run
 
 EXAMPLES = [each for each in scenarios() if each.source.is_relative_to(REPO / "values-examples")]
@@ -24,9 +33,7 @@ TRIED = EXAMPLES if os.environ.get("PACKAGE_TESTS") else list(FIRST.values())
 
 def assert_same(helm: str, package: Path, scenario: Scenario) -> None:
     """The package renders what the folder renders, byte for byte."""
-    packed = template(helm, package, scenario.values)
-    assert packed.returncode == 0, packed.stderr.decode()
-    assert packed.stdout.decode() == rendered(helm, scenario)
+    assert output(helm, package, scenario.values) == rendered(helm, scenario)
 
 
 def test_every_chart_has_an_example() -> None:
@@ -34,7 +41,7 @@ def test_every_chart_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("scenario", TRIED, ids=str)
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_a_package_renders_as_its_folder(
     packages: dict[str, Path], helm: str, scenario: Scenario
 ) -> None:
@@ -49,7 +56,7 @@ def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path
         assert [name for name in names if name.startswith(("ci/", "tests/"))] == []
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_a_pulled_chart_is_what_was_pushed(
     packages: dict[str, Path], helm: str, registry: str, tmp_path: Path
 ) -> None:
@@ -68,7 +75,7 @@ def test_a_pulled_chart_is_what_was_pushed(
 
 
 @pytest.mark.parametrize("verifier", HELMS)
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_a_signature_admits_the_package_and_nothing_else(
     helm: str, verifier: str, registry: str, keys: tuple[Path, Path], tmp_path: Path
 ) -> None:

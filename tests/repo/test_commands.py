@@ -14,11 +14,11 @@ import yaml
 
 from hack.paths import REPO
 from tests.generator.test_jobgen_docs import COMMANDS as OF_JOBGEN
+from tests.helpers.pages import code
 from tests.repo.test_readme import as_rendered, installs
 
 FOLDERS = ("README.md", "docs/*.md", "charts/*/README.md", "values-examples/*/README.md")
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "not run"
 # Pages of which every command runs on a cluster: in tests/e2e (readme_commands, examples),
 # tests/gitops and tests/flux.
@@ -47,9 +47,7 @@ def commands(block: str) -> Iterator[tuple[str, bool]]:
             yield command.strip(), above or MARK in comment.lower()
 
 
-BLOCKS = [
-    (page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == "sh"
-]
+BLOCKS = [(page, text) for page in PAGES for text in code(page.read_text())]
 
 
 @cache

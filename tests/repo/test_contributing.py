@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN, REPO
+from tests.helpers.pages import code
 from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.slow
@@ -25,8 +26,7 @@ CHECK = "worker/src/gpuworker/accept/checks/randomness.py"
 
 
 def block(kind: str, text: str) -> str:
-    found = re.search(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
-    return found[1] if found else ""
+    return next(iter(code(text, kind)), "")
 
 
 def copied(folder: Path) -> Path:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from gpuworker.launch.failure_causes import CAUSES
 from hack.paths import REPO
 from jobgen.cli import cli
+from tests.helpers.pages import code
 from tests.helpers.processes import ran
 
 README = (REPO / "README.md").read_text()
@@ -30,8 +31,7 @@ SCREEN = 30  # lines until the first command
 
 def commands(text: str) -> list[str]:
     """The lines of all sh blocks, continued lines joined, comments removed."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    lines = "".join(code(text)).replace("\\\n", " ").splitlines()
     return [line.split("   #")[0].strip() for line in lines]
 
 

@@ -16,6 +16,7 @@ from jobgen.api import Options, to_values
 from kubectl_runs import report
 from kubectl_runs.judge import Status
 from tests.generator.cluster_objects import cluster
+from tests.helpers.pages import code
 from tests.helpers.terminal_picture import picture
 
 EXAMPLE = "values-examples/find-each-other/group.yaml"
@@ -107,8 +108,7 @@ def test_a_picture_shows_what_its_command_prints(name: str) -> None:
 )
 def test_a_page_shows_what_its_commands_print(page: str, printed) -> None:
     text = (REPO / f"docs/{page}.md").read_text()
-    blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    shown = [line for block in blocks for line in block.splitlines() if line.strip()]
+    shown = [line for block in code(text, "text") for line in block.splitlines() if line.strip()]
     shown = [line for line in shown if not re.match(r"\d+ (note|error)s? in ", line)]
     lines = [without_age(line) for line in printed().splitlines()]
     assert shown

@@ -12,6 +12,7 @@ import yaml
 
 from hack.paths import REPO
 from tests.charts.test_charts_fabrics import FABRICS
+from tests.helpers.pages import code
 from tests.helpers.rendering import CHARTS, objects, schema
 from tests.repo.test_readme import README, installs, rendered
 
@@ -40,11 +41,7 @@ DEVICES = {
 SHOWN = [
     REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")
 ]
-BLOCKS = [
-    (page, text)
-    for page in SHOWN
-    for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-]
+BLOCKS = [(page, text) for page in SHOWN for text in code(page.read_text(), "yaml")]
 
 
 def chart_of(page: Path, text: str) -> str:

@@ -109,7 +109,7 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
             size = len(json.dumps(space.objects("jobset")[0]))
             print(f"\nJobSet of {ranks} ranks: {size / 1000:.0f} KB as JSON")
         resolves_all(space, [f"t-{rank}.big" for rank in range(ranks)])
-        run("helm", "uninstall", "grp", "-n", space.name)
+        space.helm("uninstall", "grp")
         wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
         bare.append(bare_pods(space, given))
         space.kubectl(
@@ -133,7 +133,7 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
         print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
         assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
     finally:
-        run("helm", "uninstall", "grp", "-n", space.name)
+        space.helm("uninstall", "grp")
         # Kueue releases pods that have ended; pods of simulated nodes never end.
         space.kubectl("delete", "workloads.kueue.x-k8s.io", "--all", "--wait=false")
         wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
@@ -163,4 +163,4 @@ def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
         endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
         assert {address for each in endpoints for address in each["addresses"]} == pods
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
+        list(pool.map(lambda group: space.helm("uninstall", group), groups))

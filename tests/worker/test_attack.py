@@ -40,6 +40,7 @@ SEED = os.environ.get("ATTACK_SEED", "1")
 KEY = b"k" * 32
 SLOW = 40  # connections that stay open meanwhile
 PATIENCE_S = 120 + MESSAGES // 10
+timeout = pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 # an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
 MOST_MIB = 110
 
@@ -138,7 +139,7 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     assert peak < MOST_MIB and "Traceback" not in collector.program.output, collector.program.output
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
+@timeout
 def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     """A report counts as handed in when the collector has acknowledged it; until then its pod sends
     it again.
@@ -163,7 +164,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     assert names == {f"n{number}" for number in range(nodes)}
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
+@timeout
 @pytest.mark.parametrize("key", [KEY], ids=["key"])
 def test_a_killed_agent_changes_nothing(group) -> None:
     rng = random.Random(SEED)
@@ -194,7 +195,7 @@ while True:
 NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node-lost"}
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
+@timeout
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
     """At any instant: before the nodes join, in the rendezvous, or while the program runs. The

@@ -14,6 +14,7 @@ from tests.helpers.chart_programs import mount
 from tests.helpers.group_agents import Group, Rank
 from tests.helpers.processes import free_port
 
+pytestmark = pytest.mark.slow
 PROGRAM = """
 import os, sys, time, signal
 import torch, torch.distributed as dist
@@ -63,7 +64,6 @@ def task(tmp_path):
         rank.lose()
 
 
-@pytest.mark.slow
 def test_the_ranks_of_a_task_form_one_world_twice_in_a_row(task):
     ranks = [
         task.start(number, f"torchrun {FLAGS} {task.program}; torchrun {task.program}")
@@ -75,7 +75,6 @@ def test_the_ranks_of_a_task_form_one_world_twice_in_a_row(task):
         assert len(re.findall(r"^\[DONE\] .*world=2", rank.output(), re.MULTILINE)) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recovers", [False, True])
 def test_a_world_that_saves_because_one_pod_is_stopped_counts_as_stopped_on_all_nodes(
     task, recovers
@@ -90,7 +89,6 @@ def test_a_world_that_saves_because_one_pod_is_stopped_counts_as_stopped_on_all_
     assert recovers or "stopped step=run exit_code=75" in ranks[0].output()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [

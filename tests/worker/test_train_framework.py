@@ -39,6 +39,10 @@ def model(tmp_path_factory) -> tuple[object, ...]:
     return language_model(tmp_path_factory.mktemp("model"))
 
 
+def evaluated(folder: Path) -> tuple[object, ...]:
+    return "--val", text_file(folder, 37, seed=2)
+
+
 IMPOSSIBLE = """\
 --batch 0
 --epochs nan
@@ -75,8 +79,7 @@ def test_a_setting_that_would_lose_checkpoints_is_refused(tmp_path, model, setti
 
 
 def test_each_epoch_has_a_loss_and_the_best_is_kept(tmp_path, model):
-    val = text_file(tmp_path, 37, seed=2)
-    done = run(tmp_path, *model, "--val", val, "--epochs", 3, "--keep", 1)
+    done = run(tmp_path, *model, *evaluated(tmp_path), "--epochs", 3, "--keep", 1)
     losses = [*map(float, done.facts("EPOCH", "val_loss"))]
     assert len(losses) == 3 and losses[2] < losses[0]
     best = f"epoch-{losses.index(min(losses)) + 1:04d}"
@@ -111,8 +114,7 @@ def test_a_second_sigterm_after_the_save_changes_nothing(tmp_path, model):
 
 
 def test_a_loss_that_is_not_a_number_is_not_the_best(tmp_path, model):
-    val = text_file(tmp_path, 37, seed=2)
-    done = run(tmp_path, *model, "--val", val, "--set", "learning_rate=1e30", code=3)
+    done = run(tmp_path, *model, *evaluated(tmp_path), "--set", "learning_rate=1e30", code=3)
     assert "val_loss=nan" in done.output and not (tmp_path / "run" / "best").exists()
 
 
