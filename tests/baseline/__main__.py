@@ -166,7 +166,7 @@ def firsts(space: Namespace, word: str) -> dict[str, str]:
     return {name: found[0] for name, found in lines.items() if found}
 
 
-def starts(cluster: Cluster, rounds: int) -> None:
+def starts(cluster: Cluster, rounds: int):
     """Start-up of the first two ways. The first row of `faults` has that of the other one."""
     seconds: dict[str, list[float | None]] = {way: [] for way in WAYS[:2]}
     for _ in range(rounds):
@@ -217,7 +217,7 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         return max(again) - fault
 
 
-def restarts(cluster: Cluster, rounds: int) -> None:
+def restarts(cluster: Cluster, rounds: int):
     found: dict[str, list[float]] = {way: [] for way in RESTARTS}
     for _ in range(rounds):
         for way, value in RESTARTS.items():
@@ -230,7 +230,7 @@ def restarts(cluster: Cluster, rounds: int) -> None:
     )
 
 
-def inject(cluster: Cluster, ways: Sequence[str]) -> None:
+def inject(cluster: Cluster, ways: Sequence[str]):
     """Every fault in each of `ways`."""
     cases = [("none", way, {}) for _ in range(3) for way in ways]
     faulty = {
@@ -241,7 +241,7 @@ def inject(cluster: Cluster, ways: Sequence[str]) -> None:
     for kind, rows in faulty.items():
         cases += [(name, way, {kind: what}) for name, what in rows.items() for way in ways]
 
-    def tried(case: tuple) -> tuple[float | None, str]:
+    def tried(case):
         try:
             return outcome(cluster, case[1], **case[2])
         except (ToolError, AssertionError) as error:  # one row must not end the others
@@ -256,7 +256,7 @@ def inject(cluster: Cluster, ways: Sequence[str]) -> None:
             )
 
 
-def entry() -> None:
+def entry():
     os.environ |= test_cluster.prepare()
     cluster = Cluster(os.environ["WORKER_IMAGE"])
     words = sys.argv[1:] or ["starts", "restarts", "faults"]

@@ -58,7 +58,7 @@ def met(goal: bool) -> str:
     return "met" if goal else "MISSED"
 
 
-def measure(rounds: int, home: Path) -> None:
+def measure(rounds: int, home: Path):
     """Seconds from the start of the launchers to the end of the first all-reduce on all ranks."""
     program = home / "reduce.py"
     program.write_text(PROGRAM)

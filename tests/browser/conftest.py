@@ -27,7 +27,7 @@ def is_problem(message: ConsoleMessage) -> bool:
 class Store:
     """What the collector's handler asks for a result, which a test may replace."""
 
-    def __init__(self, fleet: Fleet, folder: Path) -> None:
+    def __init__(self, fleet: Fleet, folder: Path):
         self.folder = folder
         self.result, self.reports = fleet, {}
 
@@ -55,25 +55,25 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(small(), tmp_path)
 
 
 @pytest.fixture
-def url(store: Store) -> Iterator[str]:
+def url(store) -> Iterator[str]:
     handler = type("Handler", (CollectorHandler,), {"store": store, "accept_posts": False})
     with serving(ReportServer(0, handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
 
 
 @pytest.fixture
-def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
+def open_page(browser, url) -> Iterator[Callable[..., Page]]:
     """open_page(PATH, **OPTIONS of a browser context). A request to elsewhere or an error of a
     script is a failure.
     """
     contexts, problems = [], []
 
-    def show(path: str = "", **options: object) -> Page:
+    def show(path="", **options):
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))

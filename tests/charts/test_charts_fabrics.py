@@ -23,11 +23,11 @@ def pod(text: str) -> dict:
     return job["spec"]["template"]
 
 
-def test_every_fabric_renders_what_kubernetes_accepts(renders) -> None:
+def test_every_fabric_renders_what_kubernetes_accepts(renders):
     assert invalid("---\n".join(renders.values()), "-skip=ComputeDomain") == ""  # of a driver
 
 
-def test_memory_can_be_locked_where_the_fabric_needs_it(renders) -> None:
+def test_memory_can_be_locked_where_the_fabric_needs_it(renders):
     """Linux gives an added capability to a program of user 0 only."""
     for fabric, text in renders.items():
         spec = pod(text)["spec"]
@@ -36,7 +36,7 @@ def test_memory_can_be_locked_where_the_fabric_needs_it(renders) -> None:
             assert "add" not in user.get("capabilities", {}) or user["runAsUser"] == 0, fabric
 
 
-def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders) -> None:
+def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders):
     for fabric, name in SIDECARS.items():
         template = pod(renders[fabric])
         (daemon,) = [each for each in template["spec"]["initContainers"] if each["name"] == name]
@@ -47,7 +47,7 @@ def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders) -> None:
         assert {"path": "/dev/nvidiactl"} in devices
 
 
-def test_networks_of_a_pod_are_json(renders) -> None:
+def test_networks_of_a_pod_are_json(renders):
     for fabric in ("gke-tcpx", "gke-tcpxo", "gke-rdma", "gke-gb200"):
         annotations = pod(renders[fabric])["metadata"]["annotations"]
         networks = yaml.safe_load(annotations["networking.gke.io/interfaces"])
@@ -55,7 +55,7 @@ def test_networks_of_a_pod_are_json(renders) -> None:
 
 
 @pytest.mark.parametrize("fabric", ["compute-domain", "gke-gb200"])
-def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders, fabric: str) -> None:
+def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders, fabric):
     (domain,) = [item for item in objects(renders[fabric]) if item["kind"] == "ComputeDomain"]
     spec = pod(renders[fabric])["spec"]
     (claim,) = spec["resourceClaims"]
@@ -66,7 +66,7 @@ def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders, fabr
     assert spec["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
 
 
-def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
+def test_nvlink_between_nodes_keeps_a_run_in_one_clique():
     """NVLink ends there, and a ComputeDomain follows its pods wherever they are."""
     for fabric, path in FABRICS.items():
         for option, wanted in (

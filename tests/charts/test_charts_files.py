@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -67,7 +66,7 @@ def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str,
 
 @each_helm
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) -> None:
+def test_a_text_is_what_it_was_as_the_last_of_an_object(name, helm):
     text = TEXTS[name]
     values = {"files": {"a": {"x": {"text": text}}}, "tasks": {"t": {"setup": text, "run": ""}}}
     _, scripts, files = rendered(helm, values)
@@ -75,7 +74,7 @@ def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) ->
 
 
 @each_helm
-def test_files_of_different_sets_have_different_keys(helm: str) -> None:
+def test_files_of_different_sets_have_different_keys(helm):
     """Also of sets with names that continue each other, and of more than ten files."""
     sets = {
         name: {f"f{n}": {"text": f"{name} {n}"} for n in range(12)}
@@ -88,13 +87,13 @@ def test_files_of_different_sets_have_different_keys(helm: str) -> None:
 
 
 @each_helm
-def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
+def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm):
     task = {"env": {"A": "\x7f"}, "run": "", "podTemplate": {"spec": {"priorityClassName": "high"}}}
     said = refusal("job-group", {"tasks": {"t": task}}, helm=helm)
     assert "tasks.t.podTemplate: a text in it or in env has a control character" in said
 
 
-def test_programs_find_their_files(tmp_path: Path) -> None:
+def test_programs_find_their_files(tmp_path):
     """The entry script, run as the pod would run it, with what the chart put into its ConfigMaps."""
     folder = tmp_path / "elsewhere"
     binary = bytes(range(256))

@@ -62,7 +62,7 @@ def problems(found: list[tuple[dict, str, str]]) -> list[str]:
 
 
 @each_chart
-def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: str) -> None:
+def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart):
     drawn = Values(schema(chart), random.Random(f"{SEED} {chart}"))
     fits = Draft7Validator(schema(chart))
     sets = [drawn.draw() for _ in range(SETS)]
@@ -76,7 +76,7 @@ def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: st
 
 
 @each_chart
-def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
+def test_mutated_values_render_only_if_they_fit(chart):
     rng = random.Random(f"{SEED} mutate {chart}")
     drawn, fits = Values(schema(chart), rng), Draft7Validator(schema(chart))
     sets = [mutated(drawn.draw(), rng) for _ in range(SETS)]
@@ -91,7 +91,7 @@ def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
 
 
 @each_chart
-def test_a_key_without_a_value_is_refused_or_means_nothing(chart: str) -> None:
+def test_a_key_without_a_value_is_refused_or_means_nothing(chart):
     defaults = rendering.defaults(chart) | (GROUP if chart == "job-group" else {})
     rng = random.Random(f"{SEED} null {chart}")
     paths = [path for path in places(defaults) if all(isinstance(step, str) for step in path)]

@@ -128,16 +128,16 @@ def render(
 
 
 @pytest.mark.parametrize(("base", "change"), CHANGES)
-def test_a_change_is_a_new_object(base: str, change: str) -> None:
+def test_a_change_is_a_new_object(base, change):
     assert not set(render(base)) & set(render(base, "--set-json", change))
 
 
 @pytest.mark.parametrize(("base", "change"), SAME)
-def test_what_changes_no_pod_changes_no_name(base: str, change: str) -> None:
+def test_what_changes_no_pod_changes_no_name(base, change):
     assert set(render(base)) == set(render(base, "--set-json", change))
 
 
-def next_version(chart: Path) -> None:
+def next_version(chart: Path):
     """What a release may change: version and image, the pods of a run, scripts, defaults, new
     values.
     """
@@ -169,7 +169,7 @@ def next_version(chart: Path) -> None:
 
 @pytest.mark.parametrize("tag", ["", "1"])
 @pytest.mark.parametrize("base", BASE)
-def test_a_new_version_of_a_chart_renames_no_run(base: str, tag: str, tmp_path: Path) -> None:
+def test_a_new_version_of_a_chart_renames_no_run(base, tag, tmp_path):
     """Under the same name, Kubernetes refuses the new pods, and the run goes on."""
     chart = shutil.copytree(REPO / "charts" / BASE[base][0], tmp_path / BASE[base][0])
     next_version(chart)
@@ -178,7 +178,7 @@ def test_a_new_version_of_a_chart_renames_no_run(base: str, tag: str, tmp_path: 
     assert set(before) == set(after) and before != after
 
 
-def test_a_new_version_of_the_chart_does_not_restart_a_stateful_set() -> None:
+def test_a_new_version_of_the_chart_does_not_restart_a_stateful_set():
     """Kubernetes accepts another template for these pods, and would replace them one by one."""
     (found,) = [
         spec
@@ -189,7 +189,7 @@ def test_a_new_version_of_the_chart_does_not_restart_a_stateful_set() -> None:
 
 
 @pytest.mark.parametrize("chart", ["ddp-run", "job-group"])
-def test_the_default_values_written_out_are_no_choice(chart: str) -> None:
+def test_the_default_values_written_out_are_no_choice(chart):
     """Also the numbers, which Helm reads as another type from a file than from --set."""
     base = {"ddp-run": "ddp-run", "job-group": "jobset"}[chart]
     written = defaults(chart)
@@ -201,12 +201,12 @@ def test_the_default_values_written_out_are_no_choice(chart: str) -> None:
 
 
 @pytest.mark.parametrize("base", BASE)
-def test_two_releases_share_no_object(base: str) -> None:
+def test_two_releases_share_no_object(base):
     assert not set(render(base)) & set(render(base, release="other"))
 
 
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
-def test_the_names_of_objects_can_be_chosen(chart: str) -> None:
+def test_the_names_of_objects_can_be_chosen(chart):
     for option, name in (("nameOverride=part", "test-part"), ("fullnameOverride=whole", "whole")):
         found = {item["metadata"]["name"] for item in render_chart(chart, {}, "--set", option)}
         assert {

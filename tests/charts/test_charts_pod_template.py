@@ -47,7 +47,7 @@ def pod(chart: str, own: dict, helm: str = "helm") -> dict:
 
 @each_helm
 @each_chart
-def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
+def test_what_a_pod_template_sets_is_in_the_pod(chart, helm):
     spec = pod(
         chart,
         {"spec": SPEC, "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}},
@@ -72,7 +72,7 @@ def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
 
 
 @pytest.mark.parametrize("chart", INIT)
-def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart: str) -> None:
+def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart):
     limits = {"limits": {"cpu": "2"}}
     before = [each["name"] for each in pod(chart, {})["spec"]["initContainers"]]
     after = pod(chart, {"spec": {"initContainers": [{"name": INIT[chart], "resources": limits}]}})[
@@ -95,13 +95,13 @@ a volume of the chart: [{volumes: [{name: programs}]}, 'spec.volumes: ']
 
 @pytest.mark.parametrize("case", REFUSED)
 @each_chart
-def test_what_the_chart_decides_is_refused_by_its_path(chart: str, case: str) -> None:
+def test_what_the_chart_decides_is_refused_by_its_path(chart, case):
     spec, path = REFUSED[case]
     message = refusal(chart, values(chart, {"spec": spec}))
     assert "podTemplate" in message and path in message, message
 
 
-def test_the_grace_period_of_a_run_is_a_value_of_the_chart() -> None:
+def test_the_grace_period_of_a_run_is_a_value_of_the_chart():
     message = refusal("ddp-run", values("ddp-run", {"spec": {"terminationGracePeriodSeconds": 5}}))
     assert "/spec/terminationGracePeriodSeconds" in message
 
@@ -116,7 +116,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("field", ENTRIES)
 @each_chart
-def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field: str) -> None:
+def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart, field):
     """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
     keys = pod_schema.merge_keys()[field]
     before = pod(chart, {})["spec"]["containers"][0].get(field, [])

@@ -28,7 +28,7 @@ def pods(chart: str, values: dict) -> list[dict]:
 @pytest.mark.parametrize(
     ("chart", "workload"), [("ddp-run", "statefulset"), ("gpu-accept", "daemonset")]
 )
-def test_what_never_ends_has_no_end(chart: str, workload: str, value: str) -> None:
+def test_what_never_ends_has_no_end(chart, workload, value):
     assert value in refusal(chart, {"workload": workload, value: 60})
 
 
@@ -49,7 +49,7 @@ CLAIMED = {
 
 
 @each_chart
-def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
+def test_gpus_may_come_from_a_claim_alone(chart):
     """The program still knows their number."""
     found = containers(render(chart, CLAIMED[chart]))
     (container,) = [each for each in found if "claims" in each.get("resources", {})]
@@ -60,7 +60,7 @@ def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
 
 
 @each_chart
-def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
+def test_gpus_that_come_from_nowhere_are_refused(chart):
     """Without a claim, and with one that another container uses."""
     other = {"initContainers": [{"name": "other", "image": "x", **USES}], "resourceClaims": [CLAIM]}
     for spec in {}, other:
@@ -72,7 +72,7 @@ def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
 
 
 @each_chart
-def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: str) -> None:
+def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart):
     """A Job would not end, and an init container has no network before such a sidecar has started."""
     label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}
     own = {"metadata": {"labels": {label: "true"}}}

@@ -46,7 +46,7 @@ def ranks(items: list[dict]) -> int:
 
 @each_helm
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_large_group_renders_soon(name: str, helm: str) -> None:
+def test_a_large_group_renders_soon(name, helm):
     values, size = GROUPS[name]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     text = output(helm, "job-group", values)

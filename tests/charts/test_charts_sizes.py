@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, each_scenario, objects, rendered
+from tests.helpers.rendering import CHARTS, IMAGE, REPO, each_scenario, objects, rendered
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ RELEASE = 1_048_576  # bytes of a Secret, in which Helm keeps a release
 
 
 @each_scenario
-def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
+def test_kubectl_can_apply_every_object(scenario):
     items = objects(rendered("helm", scenario))
     largest = max((len(json.dumps(item, separators=(",", ":"))), item["kind"]) for item in items)
     print(largest)
@@ -28,7 +28,7 @@ def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
 
 
 @each_scenario
-def test_helm_can_keep_a_release(scenario: Scenario) -> None:
+def test_helm_can_keep_a_release(scenario):
     command = ["helm", "install", "test", str(REPO / "charts" / scenario.chart)]
     options = ["--dry-run=client", "-o", "json", "-f", "-", "--set", IMAGE]
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_helm_can_keep_a_release(scenario: Scenario) -> None:
     assert size < 0.75 * RELEASE, size
 
 
-def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:
+def test_no_file_of_a_chart_is_one_that_flux_leaves_out():
     """What the source-controller ignores in a git repository, by its documentation of GitRepository
     (v1).
     """

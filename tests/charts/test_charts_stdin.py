@@ -35,7 +35,7 @@ CASES += [("job-group", GROUP.read_bytes(), SCHEMA)]
 
 @each_helm
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number: int, helm: str) -> None:
+def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number, helm):
     chart, values, words = CASES[number]
     done = template(helm, chart, values)
     assert done.returncode and done.stdout.strip() == b"" and words in done.stderr.decode(), (
@@ -43,7 +43,7 @@ def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number: int, helm: s
     )
 
 
-def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole() -> None:
+def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole():
     """Cut after any byte, the text is either no YAML, or refused by the schema, or means what the
     whole means.
     """

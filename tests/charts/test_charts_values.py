@@ -90,7 +90,7 @@ def nested(path: tuple, value: object) -> object:
 
 
 @each_chart
-def test_every_value_is_used_by_a_template(chart: str) -> None:
+def test_every_value_is_used_by_a_template(chart):
     text, root = source(chart), schema(chart)
     leaves = [
         path
@@ -102,7 +102,7 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
 
 
 @each_chart
-def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
+def test_values_yaml_and_the_schema_have_the_same_keys(chart):
     root = schema(chart)
     for path, node, value in set_by_default(root, root, defaults(chart)):
         if not is_leaf(node, value):
@@ -110,7 +110,7 @@ def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
 
 
 @each_chart
-def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
+def test_every_value_that_a_template_uses_is_declared(chart):
     uses, root = templates.used(source(chart)), schema(chart)
     assert len(uses) > 10, "the reader of templates found next to nothing"
     assert uses <= {("global",)} | {
@@ -118,13 +118,13 @@ def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
     }
 
 
-def test_templates_use_the_fields_of_a_task_that_the_schema_declares() -> None:
+def test_templates_use_the_fields_of_a_task_that_the_schema_declares():
     fields = schema("job-group")["definitions"]["task"]["properties"]
     assert templates.used_of_a_task(source("job-group")) == set(fields)
 
 
 @each_chart
-def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
+def test_an_unknown_key_is_refused_in_every_object_of_ours(chart):
     root = schema(chart)
     objects = [path for path, node in declared(root, root) if "properties" in node]
     assert () in objects and len(objects) > 3
@@ -137,12 +137,12 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
 
 @each_helm
 @each_chart
-def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: str) -> None:
+def test_a_chart_that_has_these_as_subcharts_may_set_global(chart, helm):
     assert render(chart, {"global": {"anything": 1}}, helm=helm)
 
 
 @each_chart
-def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart: str) -> None:
+def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart):
     """What stands beside a reference is ignored; the place of propertyNames differs from run to
     run.
     """
@@ -171,7 +171,7 @@ def elsewhere(chart: str) -> Iterator[tuple[str, str]]:
 
 
 @each_chart
-def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None:
+def test_a_usual_name_gets_the_place_where_its_value_belongs(chart):
     names = dict(elsewhere(chart))
     assert len(names) > 40
     for helm in HELMS:
@@ -181,7 +181,7 @@ def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None
 
 
 @each_chart
-def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
+def test_a_place_is_a_value_of_the_chart(chart):
     root = schema(chart)
     known = {".".join(map(str, path)) for path, _ in declared(root, root)}
     for name, where in elsewhere(chart):
@@ -193,7 +193,7 @@ def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
 
 
 @each_helm
-def test_usual_mistakes_of_form_are_named(helm: str) -> None:
+def test_usual_mistakes_of_form_are_named(helm):
     for option, said in (
         ("image=r/w:1", "image.repository"),
         ("nodeSelector.a.b/c=x", "for a dot"),

@@ -39,9 +39,7 @@ def with_values(helm: str, chart: str, **values: object) -> list[dict]:
 
 @each_chart
 @each_helm
-def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
-    helm: str, chart: str
-) -> None:
+def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(helm, chart):
     etcd = {"workload": "indexed-job", "launcher": "torchrun", "rendezvous.backend": "etcd"}
     options = etcd | {"rendezvous.etcd.deploy": True} if chart == "ddp-run" else {}
     before, after = (
@@ -64,7 +62,7 @@ def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
 
 @each_chart
 @each_helm
-def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
+def test_extra_objects_are_rendered_as_they_are(helm, chart):
     before, after = (
         with_values(helm, chart),
         with_values(helm, chart, extraObjects=[EXTRA, EXTRA | {"kind": "Secret"}]),
@@ -95,6 +93,6 @@ extraObjects:
 
 @each_chart
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str) -> None:
+def test_what_cannot_be_a_label_or_an_object_is_refused(chart, key):
     for value in REFUSED[key]:
         assert key in refusal(chart, VALUES[chart], *sets(**{key: value})), value

@@ -38,7 +38,7 @@ def environment(chart: str, env: dict[str, str]) -> dict[str, object]:
 
 
 @each_chart
-def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> None:
+def test_a_chart_sets_the_variables_that_the_contract_promises(chart):
     promised = {each.name for each in contract.VARIABLES if chart in each.charts}
     # The entry script sets the addresses after the barrier; a bare torchrun alone has an id of its
     # rendezvous.
@@ -51,7 +51,7 @@ def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> No
 
 
 @each_chart
-def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
+def test_a_reserved_name_is_refused_by_its_path(chart):
     path = "tasks.t.env" if chart == "job-group" else "env"
     for name in [
         *contract.reserved_names(groups=chart == "job-group"),
@@ -61,7 +61,7 @@ def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
 
 
 @each_chart
-def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
+def test_what_follows_from_a_variable_takes_the_users_value(chart):
     mine = {name: "7007" if name == "MASTER_PORT" else "7" for name in [*FOLLOWED, "USER"]}
     found = environment(chart, mine)
     for variable in contract.VARIABLES:
@@ -70,7 +70,7 @@ def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
     assert {name: found[name] for name in mine} == mine
 
 
-def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
+def test_the_schema_of_a_group_reserves_the_names_of_the_contract():
     assert "POD_NAME" not in (REPO / "schemas/jobgroup/task.yaml").read_text(), (
         "a list of names of its own"
     )
@@ -90,7 +90,7 @@ def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
         assert problems == ([] if free else ["refused-field"]), name
 
 
-def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:
+def test_the_default_port_of_the_rendezvous_is_the_contracts():
     assert defaults("ddp-run")["rendezvous"]["port"] == contract.RENDEZVOUS_PORT
 
 

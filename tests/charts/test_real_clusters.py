@@ -39,7 +39,7 @@ def facts(node: object, path: str = "") -> Iterator[str]:
 
 @each_helm
 @pytest.mark.parametrize("case", CASES)
-def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
+def test_a_real_cluster_gets_what_it_needs(case, helm):
     chart, values, wanted, *options = CASES[case]
     values = merged(GROUP, values) if chart == "job-group" else values
     items = render(chart, values, *(options[0] if options else ()), helm=helm)
@@ -73,7 +73,7 @@ OF_THE_CHART = {"ddp-run": {}, "gpu-accept": {"workload": "job", "nodes": 2}, "j
 
 @each_helm
 @pytest.mark.parametrize("chart", PODS)
-def test_one_file_of_a_team_fits_every_chart(chart: str, helm: str) -> None:
+def test_one_file_of_a_team_fits_every_chart(chart, helm):
     items = render(chart, TEAM | OF_THE_CHART[chart], "--set", "image.repository=", helm=helm)
     for item in items:
         assert item["metadata"]["labels"]["team"] == "research"

@@ -25,7 +25,7 @@ class Case:
     differences: list[Difference]
 
 
-def files(folder: Path) -> None:
+def files(folder: Path):
     """Create the files that the groups mount."""
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print(1)\n")

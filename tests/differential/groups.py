@@ -133,7 +133,7 @@ class Maker:
         task |= self.fields(GRAMMAR["task"], 0.2)
         return task
 
-    def damage_value(self, documents: list) -> None:
+    def damage_value(self, documents: list):
         """Delete, replace, rename or add something anywhere."""
         *above, key = self.random.choice(places(documents))
         holder = at(documents, above)

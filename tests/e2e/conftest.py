@@ -16,7 +16,7 @@ def cluster() -> Cluster:
     return given_cluster("test-e2e", "SHELL_IMAGE")
 
 
-def pytest_itemcollected(item: pytest.Function) -> None:
+def pytest_itemcollected(item: pytest.Function):
     """Put the row of the plan, and its note, into the JUnit report: hack/gen/plan_table.py reads
     them there.
     """

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hack.deps import go_tools
-from tests.helpers.kube import REPO, Cluster, run
+from tests.helpers.kube import REPO, run
 from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS
 
@@ -32,10 +32,10 @@ VALUES = {
 }
 
 
-def repository(folder: Path, values: dict[str, dict]) -> None:
+def repository(folder: Path, values: dict[str, dict]):
     """A git repository of two versions: the older one is the branch main of its remote."""
 
-    def git(*words: str) -> None:
+    def git(*words):
         run(
             "git",
             "-C",
@@ -47,7 +47,7 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
             *words,
         )
 
-    def commit(version: str) -> None:
+    def commit(version):
         for chart in CHARTS:
             about = folder / "charts" / chart / "Chart.yaml"
             text = about.read_text()
@@ -73,9 +73,7 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
 
 
 @pytest.mark.lifecycle
-def test_every_chart_is_installed_and_upgraded_by_chart_testing(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_every_chart_is_installed_and_upgraded_by_chart_testing(cluster, tmp_path):
     go_tools.build("chart-testing")
     fleet = VALUES["gpu-accept"] | {"nodes": len(cluster.schedulable_nodes())}
     repository(tmp_path, VALUES | {"gpu-accept": fleet})

@@ -50,7 +50,7 @@ FAULTS = {
         for index, fault in enumerate(FAULTS)
     ],
 )
-def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
+def test_a_rank_that_fails_is_named(namespace, fault):
     program = TRAIN.replace("FAULT", f"if {FAULT_REQUESTED}: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
     code, *named = FAULTS[fault]
@@ -58,7 +58,7 @@ def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
     assert_why(namespace, *named)
 
 
-def small_volume(pod: dict, container: dict) -> None:
+def small_volume(pod: dict, container: dict):
     """/out holds 160 MiB."""
     outputs = next(volume for volume in pod["volumes"] if volume["name"] == "outputs")
     outputs["emptyDir"] = {"medium": "Memory", "sizeLimit": "160Mi"}
@@ -72,7 +72,7 @@ def end_of_fault(space: Namespace) -> dict[int, End]:
 
 
 @pytest.mark.matrix
-def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
+def test_a_frozen_rank_is_named(namespace):
     start_training(namespace, "--set", "timeouts.collectiveSeconds=20")
     frozen = now()
     exec_in_node(namespace, 1, "kill -STOP $(pgrep -f '[p]ython.* -u ')")
@@ -86,7 +86,7 @@ def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
 
 
 @pytest.mark.matrix
-def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
+def test_a_pod_killed_without_grace_is_named(namespace):
     start_training(namespace)
     victim = pod_name(namespace, 1)
     killed = now()
@@ -99,9 +99,7 @@ def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)], ids=["pod 0", "pod 1", "all"])
-def test_a_run_starts_again_after_a_pod_was_deleted(
-    namespace: Namespace, nodes: tuple[int, ...]
-) -> None:
+def test_a_run_starts_again_after_a_pod_was_deleted(namespace, nodes):
     """maxRestarts is 0, but the program saved, so the stop is not counted as a failure."""
     start_training(namespace, "--set", "timeouts.joinSeconds=120")
     names = [pod["metadata"]["name"] for pod in node_pods(namespace) if node_index(pod) in nodes]

@@ -52,7 +52,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
+def test_a_node_at_fault_is_named(namespace, fault):
     before, code, cause, *words = FAULTS[fault]
     start(namespace, before=before)
     if (
@@ -76,21 +76,19 @@ FOREIGN_SERVICES = {
 
 
 @pytest.mark.parametrize("service", FOREIGN_SERVICES)
-def test_a_foreign_service_on_the_port_of_node_0_is_classified(
-    namespace: Namespace, service: str
-) -> None:
+def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace, service):
     command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
     assert_ends(namespace, (1,), 65, cause, "node 0 at run-ddp-run-")
 
 
-def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
+def test_a_pending_node_0_has_no_name(namespace):
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
     assert_ends(namespace, (1,), 64, "name-not-resolved", "run-ddp-run-")
 
 
-def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
+def test_node_0_may_be_pending_for_a_while(namespace):
     """Its name resolves late, and its port is closed for some more time."""
     start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
@@ -104,17 +102,17 @@ def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
     assert job_ends(namespace) == "Complete"
 
 
-def wait_for_admission(pod: dict, container: dict) -> None:
+def wait_for_admission(pod: dict, container: dict):
     pod["schedulingGates"] = [{"name": "example.com/test"}]
 
 
-def admit(space: Namespace, number: int) -> None:
+def admit(space: Namespace, number: int):
     patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
     space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={patch}")
 
 
-def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -> None:
-    def no_image(pod: dict, container: dict) -> None:
+def test_a_missing_image_of_node_0_is_connection_refused(namespace):
+    def no_image(pod, container):
         container["image"] = "localhost/absent:1"
 
     start(namespace, change=no_image)
@@ -131,12 +129,12 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
     assert_why(namespace, "connection-refused", "image not pulled", "localhost/absent:1")
 
 
-def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
+def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace):
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
     assert_ends(namespace, (2,), 2, "usage", "NODE_RANK=2")
 
 
-def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> None:
+def test_two_pods_with_one_index_are_duplicate_nodes(namespace):
     """The second pod is not one of the Job's."""
     start(namespace, "--set", "nodes=3", change=wait_for_admission)
     admit(namespace, 0)
@@ -158,7 +156,7 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     assert_ends(namespace, (0, 1), 67, "duplicate-node", "left-over")
 
 
-def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
+def test_an_unschedulable_node_is_named(namespace):
     room = len(namespace.cluster.schedulable_nodes())
     settings = ["--set", f"nodes={room + 1}", "--set", "placement.onePodPerNode=required"]
     start(namespace, *settings, change=wait_for_admission)
@@ -173,12 +171,12 @@ def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     assert_ends(namespace, range(room), 66, "node-missing", f"node {room} ")
 
 
-def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
+def test_too_little_shared_memory_is_reported(namespace):
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     assert_ends(namespace, (0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
-def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Namespace) -> None:
+def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace):
     """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"
     namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
@@ -193,7 +191,7 @@ def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Name
     install(namespace, *settings, release="second")
     second = "app.kubernetes.io/instance=second"
 
-    def refused() -> bool:
+    def refused():
         conditions = [
             c
             for pod in namespace.objects("pods", second)

@@ -43,7 +43,7 @@ def result(space: Namespace, name: str) -> str:
     return run("sh", "-c", command.replace("kubectl ", f"kubectl -n {space.name} "))
 
 
-def test_reinforcement_learning(namespace: Namespace) -> None:
+def test_reinforcement_learning(namespace):
     """All seven ranks take part, and both trainers learn the same policy."""
     output = result(namespace, "rl")
     walks = dict(re.findall(r"WALKS (\S+) (\d+)", output))
@@ -60,7 +60,7 @@ def test_reinforcement_learning(namespace: Namespace) -> None:
     assert sorted(way) == ["down"] * 3 + ["right"] * 3
 
 
-def test_train_and_evaluate(namespace: Namespace) -> None:
+def test_train_and_evaluate(namespace):
     """The evaluator measures every checkpoint, and the best one has a low loss."""
     output = result(namespace, "train-eval")
     saved, measured = (
@@ -72,7 +72,7 @@ def test_train_and_evaluate(namespace: Namespace) -> None:
     assert float(best[1]) < 0.01
 
 
-def test_service_and_clients(namespace: Namespace) -> None:
+def test_service_and_clients(namespace):
     """Three clients without retries get correct answers; then the server ends."""
     output = result(namespace, "service-clients")
     for start_of, answer in (("retur", "return"), ("impor", "import"), ("conti", "continue")):
@@ -84,7 +84,7 @@ def test_service_and_clients(namespace: Namespace) -> None:
     )
 
 
-def test_parameter_sweep(namespace: Namespace) -> None:
+def test_parameter_sweep(namespace):
     """Each combination is tried once, and the collector finds the best."""
     output = result(namespace, "parameter-sweep")
     assert len(set(re.findall(r"^[\d.]+ +[\d.]+ +\S+$", output, re.MULTILINE))) == 16

@@ -67,7 +67,7 @@ def manifests(image: str) -> dict[str, dict]:
         for number, kind in enumerate(manifests(""))
     ],
 )
-def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None:
+def test_what_became_of_a_manifest_runs(namespace, kind):
     body = manifests(namespace.cluster.image)[kind]
     values = converted(kind, body)
     namespace.install("run", "job-group", values=values)
@@ -78,7 +78,7 @@ def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None
 def logs_when_both(space: Namespace, text: str) -> list[str]:
     """What both nodes print, once each has printed the text."""
 
-    def logs() -> list[str]:
+    def logs():
         pods = space.objects("pods", "app.kubernetes.io/instance=run")
         found = [space.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
         assert not any("[FATAL]" in log for log in found), found
@@ -92,7 +92,7 @@ def converted(kind: str, spec: dict) -> str:
     return jobgen("from", "-", input=yaml.safe_dump(head | {"spec": spec}))
 
 
-def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:
+def test_a_script_of_a_stateful_set_runs_as_it_is(namespace):
     template = pod(namespace.cluster.image, ["bash", "-c", SCRIPT])
     spec = {"replicas": 2, "serviceName": "old", "selector": {}, "template": template}
     namespace.install("run", "job-group", values=converted("StatefulSet", spec))

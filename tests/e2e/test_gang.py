@@ -18,7 +18,7 @@ WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
 
 @pytest.fixture(autouse=True)
-def served(cluster) -> None:
+def served(cluster):
     if "podgroups" not in cluster.kubectl(
         "api-resources", "--api-group=scheduling.k8s.io", "--output=name"
     ):
@@ -55,11 +55,11 @@ def placed(space: Namespace, release: str) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in space.pods(release) if pod["spec"].get("nodeName")]
 
 
-def until_placed(space: Namespace, release: str, count: int) -> None:
+def until_placed(space: Namespace, release: str, count: int):
     wait_until(lambda: len(placed(space, release)) == count, f"{count} of {release} placed", 90)
 
 
-def end(space: Namespace, release: str) -> None:
+def end(space: Namespace, release: str):
     for pod in space.pods(release):
         name = pod["metadata"]["name"]
         space.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
@@ -67,9 +67,7 @@ def end(space: Namespace, release: str) -> None:
 
 
 @each_workload
-def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
-    namespace: Namespace, workload: str
-) -> None:
+def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace, workload):
     """Three ranks of different shapes on two nodes, with room for two of them until another group
     ends.
     """
@@ -83,7 +81,7 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     second = group("second", big, small, small / 2)
     namespace.install("second", "job-group", *settings, *gang("second", 3), values=second)
 
-    def refused() -> list[str]:
+    def refused():
         events = [
             event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"
         ]
@@ -100,7 +98,7 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     until_placed(namespace, "second", 3)
 
 
-def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
+def test_a_run_with_a_priority_is_scheduled(namespace, priority):
     nodes = len(namespace.cluster.schedulable_nodes())
     namespace.install(
         "run",
@@ -113,7 +111,7 @@ def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str)
 
 
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset", "statefulset"])
-def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str) -> None:
+def test_a_run_is_one_gang_in_every_workload(namespace, workload):
     """A node too many for the cluster: no pod gets a node. Without it the run completes."""
     nodes = len(namespace.cluster.schedulable_nodes())
     program = ["--set", "program.preset=ddp-tests", "--set", "placement.onePodPerNode=required"]
@@ -126,7 +124,7 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
     assert placed(namespace, "much") == []
 
 
-def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> None:
+def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace):
     """Two racks of one node each: what fits one rack goes there, what needs both gets none."""
     label = f"{namespace.name}/rack"
     near = {"schedulingConstraints": {"topology": [{"key": label}]}}

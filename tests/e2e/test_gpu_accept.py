@@ -78,7 +78,7 @@ def fleet_when(
 ) -> dict:
     """The result of the fleet once this holds of it."""
 
-    def found() -> dict | None:
+    def found():
         fleet = fleet_of(space, release)
         return fleet if fleet and holds(fleet) else None
 
@@ -89,7 +89,7 @@ def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
     nodes = space.cluster.schedulable_nodes()
 
-    def complete(fleet: dict) -> bool:
+    def complete(fleet):
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
         return sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet)
@@ -108,7 +108,7 @@ def accept(
     return nodes
 
 
-def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet") -> None:
+def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet"):
     space.kubectl("rollout", "status", what, "--timeout=240s")
 
 
@@ -155,7 +155,7 @@ def selector(system: str) -> str:
     return f'nodeSelector={{"kubernetes.io/os": "{system}"}}'
 
 
-def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace) -> None:
+def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace):
     nodes = namespace.cluster.schedulable_nodes()
     namespace.install(
         "accept",
@@ -184,12 +184,12 @@ def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace
     passes(namespace)
 
 
-def upgrade(space: Namespace, *settings: str) -> None:
+def upgrade(space: Namespace, *settings: str):
     chart = str(REPO / "charts" / "gpu-accept")
     space.helm("upgrade", "accept", chart, "--reuse-values", *settings)
 
 
-def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
+def test_every_node_passes_and_hands_out_its_report(namespace):
     nodes = accept(namespace, checks=())
     found = reports(namespace)
     assert sorted(pod["spec"]["nodeName"] for pod, _ in found) == nodes
@@ -221,7 +221,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
     assert (again["verdict"], again["nodes"]) == (fleet["verdict"], fleet["nodes"])
 
 
-def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
+def test_a_failing_node_is_not_ready_and_says_why_once(namespace):
     accept(namespace, "--set", "limits.gemm_fp32=70")
     for pod, report in reports(namespace):
         assert report["verdict"] == "FAIL"
@@ -259,7 +259,7 @@ def ended(space: Namespace, condition: str) -> list[dict]:
     ]
 
 
-def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespace) -> None:
+def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace):
     """First with a fault put in on purpose: each node finds it, and the page shows it."""
     nodes = accept(namespace, "--set", "workload=job,inject=nan-product")
     for verdict, condition in (("FAIL", "Failed"), ("PASS", "Complete")):

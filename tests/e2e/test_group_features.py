@@ -20,11 +20,11 @@ from tests.helpers.group_pods import (
     started_at,
     wait_for_output,
 )
-from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
+from tests.helpers.kube import REPO, by_host, phases, run, wait_until
 
 
 @each_workload
-def test_example_tasks_find_each_other(namespace: Namespace, workload: str) -> None:
+def test_example_tasks_find_each_other(namespace, workload):
     launch(
         namespace,
         REPO / "values-examples" / "find-each-other" / "group.yaml",
@@ -43,7 +43,7 @@ CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sl
 
 
 @each_workload
-def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: str) -> None:
+def test_auxiliary_tasks_end_after_their_delay(namespace, workload):
     tasks = {
         "trainer": {"run": "sleep 3"},
         "buffer": {"run": CATCHES, "terminationDelaySeconds": 5},
@@ -54,7 +54,7 @@ def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, workload: s
     logs = ["kubectl", "-n", namespace.name, "logs", "-f", "--timestamps", buffer, "-c", "task"]
     follow = subprocess.Popen(logs, stdout=subprocess.PIPE, text=True)
 
-    def ended_well() -> dict | None:
+    def ended_well():
         pod = rank(namespace, "trainer-0")
         return pod if pod["status"]["phase"] == "Succeeded" else None
 
@@ -76,7 +76,7 @@ def seconds(stamp: str) -> int:
 
 
 @each_workload
-def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
+def test_on_failure_continue(namespace, workload):
     tasks = {"bad": {"run": "exit 4"}, "good": {"run": "sleep 8; echo finished"}}
     install(namespace, tasks, workload=workload, onFailure="continue")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
@@ -88,7 +88,7 @@ def test_on_failure_continue(namespace: Namespace, workload: str) -> None:
 
 
 @each_workload
-def test_start_order(namespace: Namespace, workload: str) -> None:
+def test_start_order(namespace, workload):
     server = "sleep 4; cd /tmp; exec python3 -m http.server 8080"
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     tasks = {
@@ -115,7 +115,7 @@ def test_start_order(namespace: Namespace, workload: str) -> None:
     assert started_at(namespace, "late-0") >= started_at(namespace, "client-0")
 
 
-def test_without_inter_connection(namespace: Namespace) -> None:
+def test_without_inter_connection(namespace):
     """No Service and no barrier: one task runs although the other cannot be scheduled."""
     tasks = {
         "a": {"run": "echo ran"},
@@ -126,7 +126,7 @@ def test_without_inter_connection(namespace: Namespace) -> None:
     assert namespace.objects("services") == []
 
 
-def test_recovery_of_a_task_of_several_nodes(namespace: Namespace) -> None:
+def test_recovery_of_a_task_of_several_nodes(namespace):
     """Rank 1 of the first attempt fails with a listed code: the whole group starts again, and that
     is not counted.
     """
@@ -142,14 +142,14 @@ def test_recovery_of_a_task_of_several_nodes(namespace: Namespace) -> None:
     assert "attempt 1" in output(namespace, "t-1")
 
 
-def test_counted_restarts_of_a_task_of_several_nodes_end(namespace: Namespace) -> None:
+def test_counted_restarts_of_a_task_of_several_nodes_end(namespace):
     tasks = {"t": {"numNodes": 2, "run": "exit 5", "recovery": {"maxRestartsOnErrors": 1}}}
     install(namespace, tasks)
     assert jobset_ends(namespace) == "Failed"
     assert namespace.objects("jobset")[0]["status"]["restarts"] == 1
 
 
-def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace: Namespace) -> None:
+def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace):
     image = os.environ["SHELL_IMAGE"]  # busybox: no bash, no Python
     script = 'echo "I am $(id -u) in $SHELL_IS"; echo x >/tmp/x && echo y >"$HOME/y" && ! echo z >/z && echo fine'
     files = {"code": {"a.txt": {"text": "from a file\n"}}}
@@ -172,7 +172,7 @@ def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace: Namespace)
 HOSTILE = "a b\t$(touch /tmp/pwned) `touch /tmp/pwned` \"'\\ {{ .Values.name }} $$ $(HOME) ü 🚀 %s -n\r\n\n  x  "
 
 
-def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
+def test_hostile_content_arrives_byte_for_byte(namespace):
     binary = bytes(range(256)) * 1000
     big = "x" * 499_999 + "\n"
     files = {
@@ -204,12 +204,12 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     assert "pwned" not in raw.split("END\n")[1]
 
 
-def test_the_commands_in_the_notes(namespace: Namespace) -> None:
+def test_the_commands_in_the_notes(namespace):
     tasks = {"good": {"run": "echo fine; sleep 3"}, "bad": {"run": "sleep 5; echo broken; exit 6"}}
     notes = install(namespace, tasks)
     assert jobset_ends(namespace) == "Failed"
 
-    def command(title: str) -> str:
+    def command(title):
         line = re.search(rf"^{title}:\s+(.*)$", notes, re.MULTILINE)[1]
         return run("sh", "-c", line.replace(" CHART ", f" {REPO}/charts/job-group "))
 

@@ -25,12 +25,12 @@ from tests.helpers.group_pods import (
     uninstall,
     wait_for_output,
 )
-from tests.helpers.kube import SEEDS, Namespace, jobgen, wait_until
+from tests.helpers.kube import SEEDS, jobgen, wait_until
 from tests.helpers.processes import ran
 
 
 @pytest.mark.row("1.1", "YAML Parsing")
-def test_parsing(tmp_path) -> None:
+def test_parsing(tmp_path):
     """The valid group is accepted; each faulty one is refused with file, line and the way out."""
     values = jobgen("to-values", str(SEEDS / "test_jobgroup_valid.yaml"))
     assert "name: test-group" in values and "job-a:" in values and "job-b:" in values
@@ -91,7 +91,7 @@ EMPTY=
 
 @pytest.mark.row("1.2", "Networking Unit")
 @each_workload
-def test_environment(namespace: Namespace, workload: str) -> None:
+def test_environment(namespace, workload):
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
     launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
     pods = all_succeed(namespace, "t-0", "t-1")
@@ -114,7 +114,7 @@ def test_environment(namespace: Namespace, workload: str) -> None:
 
 @pytest.mark.row("2.1", "Minimal JobGroup")
 @each_workload
-def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str) -> None:
+def test_two_jobs_start_together_and_succeed(namespace, workload):
     """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
     launch(namespace, "test_job_group.yaml", "--set", f"workload={workload}")
     for host in all_succeed(namespace, "job-a-0", "job-b-0"):
@@ -126,7 +126,7 @@ def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str
 
 
 @pytest.mark.row("2.2", "Cross-Job Networking")
-def test_client_finds_server_by_name(namespace: Namespace) -> None:
+def test_client_finds_server_by_name(namespace):
     """The client resolves server-0.GROUP by DNS (nothing is written to /etc/hosts) and connects."""
     launch(namespace, "k8s_networking_test.yaml")
     all_succeed(namespace, "server-0", "client-0")
@@ -136,7 +136,7 @@ def test_client_finds_server_by_name(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("2.3", "Multi-Node Job")
-def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
+def test_multi_node_task_and_its_names(namespace):
     """Two worker pods with ranks 0 and 1; the coordinator reaches both by name."""
     launch(namespace, "k8s_multinode_test.yaml")
     all_succeed(namespace, "workers-0", "workers-1", "coordinator-0")
@@ -147,7 +147,7 @@ def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("3.1", "Mixed Resources")
-def test_requests_are_what_was_asked(namespace: Namespace) -> None:
+def test_requests_are_what_was_asked(namespace):
     """Each pod requests its own cpus and memory; a `+` changes nothing, since a request is a
     minimum.
     """
@@ -164,7 +164,7 @@ def test_requests_are_what_was_asked(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("4.1", "RL Architecture")
-def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
+def test_seven_ranks_resolve_each_other(namespace):
     """Seven pods; each resolves all seven names to the pods' addresses while they run; all succeed."""
     launch(namespace, "k8s_rl_architecture_test.yaml")
     hosts = ["replay-buffer-0"]
@@ -189,7 +189,7 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.1", "Job Failure")
-def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
+def test_a_failing_job_ends_the_group(namespace):
     """The group fails with the first failed job named; success-job is ended (onFailure: continue
     lets it run on); exit code, log and last words of failing-job stay readable.
     """
@@ -217,7 +217,7 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
 
 @pytest.mark.row("5.2", "Resource Unavailable")
 @each_workload
-def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str) -> None:
+def test_an_impossible_job_lets_nothing_run(namespace, workload):
     """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a
     pod exists.
     """
@@ -228,7 +228,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str)
         f"timeouts.joinSeconds=10,workload={workload}",
     )
 
-    def failed() -> dict | None:
+    def failed():
         pod = rank(namespace, "normal-job-0")
         return pod if pod and pod["status"]["phase"] == "Failed" else None
 
@@ -243,7 +243,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str)
 
 
 @pytest.mark.row("5.3", "Cancellation")
-def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
+def test_cancelling_leaves_nothing(namespace):
     """`helm uninstall` ends both jobs; no object of the group is left."""
     launch(namespace, "k8s_cancel_test.yaml")
     for host in ("long-job-a-0", "long-job-b-0"):
@@ -252,7 +252,7 @@ def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.4", "Empty Run")
-def test_an_empty_run_succeeds(namespace: Namespace) -> None:
+def test_an_empty_run_succeeds(namespace):
     """The job without `run` takes part in the barrier and succeeds."""
     launch(namespace, "k8s_empty_run_test.yaml")
     all_succeed(namespace, "empty-job-0", "normal-job-0")
@@ -260,7 +260,7 @@ def test_an_empty_run_succeeds(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.5", "Duplicate Names")
-def test_duplicate_names_are_refused() -> None:
+def test_duplicate_names_are_refused():
     """Refused by jobgen, with both lines, before anything reaches the cluster."""
     file = str(SEEDS / "k8s_duplicate_names.yaml")
     done = ran(sys.executable, "-m", "jobgen", "to-values", file)
@@ -270,7 +270,7 @@ def test_duplicate_names_are_refused() -> None:
 
 @pytest.mark.row("6.1", "Recovery Config")
 @each_workload
-def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
+def test_recovery_in_place(namespace, workload):
     """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!";
     normal-job goes on undisturbed. SkyPilot itself would start a new pod each time, find no marker,
     and never come to an end.
@@ -287,7 +287,7 @@ def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
 
 
 @pytest.mark.row("8.1", "Scale (5 jobs)")
-def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
+def test_five_jobs_start_within_two_seconds(namespace):
     """All five started within 2 s of each other and succeeded."""
     launch(namespace, "k8s_scale_test.yaml")
     pods = all_succeed(namespace, *(f"job-{i}-0" for i in range(1, 6)))
@@ -298,7 +298,7 @@ def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("8.2", "Concurrent Groups")
-def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
+def test_concurrent_groups_do_not_meet(namespace):
     """Three groups at once in one namespace, with the same tasks and names that begin alike; each
     sees itself only.
     """

@@ -80,15 +80,13 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("wrong", "workload"), MATRIX)
-def test_an_invalid_pod_is_refused_before_anything_exists(
-    namespace: Namespace, wrong: str, workload: str
-) -> None:
+def test_an_invalid_pod_is_refused_before_anything_exists(namespace, wrong, workload):
     done = install(namespace, workload, INVALID[wrong])
     assert done.returncode and "spec.template" in done.stderr, done.stdout + done.stderr
     assert namespace.objects("jobs,jobsets,services,networkpolicies") == []
 
 
-def test_the_check_leaves_nothing_and_takes_seconds(namespace: Namespace) -> None:
+def test_the_check_leaves_nothing_and_takes_seconds(namespace):
     """1.2 to 1.4 s on a quiet machine; here beside four other tests. The best of three times each."""
     taken: dict[str, list[float]] = {"--no-hooks": [], "--hide-notes": []}
     for option in [*taken] * 3:

@@ -54,7 +54,7 @@ def quota(cpus: int):
 
 
 @pytest.fixture
-def queue(namespace: Namespace, request) -> Iterator[Namespace]:
+def queue(namespace, request) -> Iterator[Namespace]:
     """A LocalQueue `queue` whose ClusterQueue has the CPUs that the test requests."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     namespace.apply(QUEUES.format(name=name, namespace=namespace.name, quota=request.param))
@@ -79,7 +79,7 @@ def reservation(space: Namespace) -> dict | None:
 
 @pytest.mark.row("5.2", "Resource Unavailable")
 @quota(100)
-def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
+def test_an_impossible_job_creates_no_pod(queue):
     launch(queue, "k8s_resource_unavailable.yaml", *QUEUED)
     condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
     assert condition["status"] == "False" and "impossible-job-0" in condition["message"], condition
@@ -87,7 +87,7 @@ def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
 
 
 @quota(3)
-def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> None:
+def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue):
     launch(
         queue,
         GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done"),
@@ -103,7 +103,7 @@ def test_workload_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace) -> No
     old = rank(queue, "a-0")
     queue.kubectl("delete", "pod", old["metadata"]["name"], "--wait=false")
 
-    def back() -> bool:
+    def back():
         pod = rank(queue, "a-0")
         return (
             bool(pod)
@@ -126,7 +126,7 @@ spec: {{levels: [{{nodeLabel: {label}}}]}}
 """
 
 
-def queue_by_topology(space: Namespace, name: str, label: str) -> None:
+def queue_by_topology(space: Namespace, name: str, label: str):
     """A LocalQueue with a topology in which the nodes with each value of the label are a domain."""
     objects = (TOPOLOGY + QUEUES).format(name=name, label=label, namespace=space.name, quota=1000)
     flavor = f"kind: ResourceFlavor\nmetadata: {{name: {name}}}\n"
@@ -138,7 +138,7 @@ def queue_by_topology(space: Namespace, name: str, label: str) -> None:
 
 
 @pytest.fixture
-def topology(namespace: Namespace) -> Iterator[str]:
+def topology(namespace) -> Iterator[str]:
     """Label by which each node is a domain of its own."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     with racks(namespace.cluster, label := f"{name}/rack"):
@@ -149,7 +149,7 @@ def topology(namespace: Namespace) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("cpus", [1, 30])
-def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> None:
+def test_a_topology_is_kept(namespace, topology, cpus):
     """Three ranks fit into one rack or none starts, although two racks together would have the
     room.
     """
@@ -167,7 +167,7 @@ def test_a_topology_is_kept(namespace: Namespace, topology: str, cpus: int) -> N
 
 
 @quota(2)
-def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
+def test_a_group_starts_as_a_whole_when_there_is_room(queue):
     """Two of its three ranks would fit before; none may exist."""
     launch(queue, GROUP, *QUEUED)
     wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "the group waits", 60)
@@ -179,7 +179,7 @@ def test_a_group_starts_as_a_whole_when_there_is_room(queue: Namespace) -> None:
 
 
 @quota(2)
-def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
+def test_workload_jobs_is_held_as_one_pod_group(queue):
     """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
     launch(queue, GROUP, *JOBS)
     wait_until(
@@ -202,7 +202,7 @@ def test_workload_jobs_is_held_as_one_pod_group(queue: Namespace) -> None:
 
 
 @quota(2)
-def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace) -> None:
+def test_workload_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue):
     """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three
     ranks.
     """

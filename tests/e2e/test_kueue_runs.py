@@ -22,7 +22,7 @@ def complete(space: Namespace, release: str) -> bool:
 
 
 @quota(6)
-def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespace) -> None:
+def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue):
     settings = [
         "--set",
         "nodes=4,kueue.queueName=queue,resources.requests.cpu=1,placement.onePodPerNode=any",
@@ -31,7 +31,7 @@ def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespac
         queue.install(release, "ddp-run", *ONE_THREAD, *settings)
     seen: set[tuple[int, ...]] = set()
 
-    def both_complete() -> bool:
+    def both_complete():
         active = [job_of(queue, release).get("status", {}).get("active", 0) for release in RELEASES]
         suspended = [job_of(queue, release)["spec"]["suspend"] for release in RELEASES]
         held = [
@@ -64,7 +64,7 @@ spec:
 
 
 @quota(1)
-def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
+def test_a_queue_that_knows_no_cpu_admits_every_chart(queue):
     """Kueue admits no pod that requests what its queue does not have. No chart requests anything by
     itself.
     """

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hack.deps import go_tools
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, new_namespace, run, wait_until
 from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS, HELMS, chart_of, jobgen
 
@@ -71,7 +71,7 @@ def live(space: Namespace) -> set[tuple[str, str]]:
     }
 
 
-def becomes(space: Namespace, manifest: str) -> None:
+def becomes(space: Namespace, manifest: str):
     """Wait until the namespace has the objects of the manifest, and no others."""
     wanted = {
         (item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(manifest) if item
@@ -81,7 +81,7 @@ def becomes(space: Namespace, manifest: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def packages(tmp_path_factory) -> dict[str, str]:
     """The package of each chart."""
     folder = tmp_path_factory.mktemp("packages")
     run(
@@ -95,9 +95,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("example", "helm"), chosen())
-def test_a_scenario_is_installed_changed_rolled_back_and_removed(
-    cluster: Cluster, packages: dict[str, str], example: Example, helm: str
-) -> None:
+def test_a_scenario_is_installed_changed_rolled_back_and_removed(cluster, packages, example, helm):
     go_tools.build(helm)
     # Fast networks need what the level `restricted` forbids.
     with new_namespace(
@@ -106,7 +104,7 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         chart, here = packages[example.chart], ("--namespace", space.name)
         image = cluster.helm_image()
 
-        def manifest() -> str:
+        def manifest():
             return run(helm, "get", "manifest", RELEASE, *here)
 
         # Without objects of drivers, which this cluster does not have.

@@ -53,7 +53,7 @@ def plain(space: Namespace) -> Namespace:
     return Namespace(Cluster(os.environ["TORCH_IMAGE"]), space.name)
 
 
-def test_nodes_are_accepted(namespace: Namespace) -> None:
+def test_nodes_are_accepted(namespace):
     space = plain(namespace)
     accept(
         space,
@@ -74,14 +74,14 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
     )
 
 
-def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:
+def test_a_run_checks_all_reduce_and_trains(namespace):
     space = plain(namespace)
     space.install("run", "ddp-run", "--set", "placement.onePodPerNode=any")
     assert job_ends(space) == "Complete"
     assert "[DONE] node=0 world=2 " in logs_by_node(space)[0]
 
 
-def test_a_group_of_three_images(namespace: Namespace) -> None:
+def test_a_group_of_three_images(namespace):
     text = GROUP
     for name in ("TORCH", "SHELL", "PYTHON"):
         text = text.replace(f"docker:{name}", f"docker:{os.environ[f'{name}_IMAGE']}")

@@ -86,7 +86,7 @@ run: |
 
 
 @pytest.fixture
-def planted(namespace: Namespace) -> dict[str, str]:
+def planted(namespace) -> dict[str, str]:
     """Text of a credential -> its Secret and key. All are stored in the namespace."""
     found = {}
     for name, keys in yaml.safe_load(KEYS).items():
@@ -189,7 +189,7 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     return places
 
 
-def install_all(space: Namespace) -> None:
+def install_all(space: Namespace):
     program = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -207,13 +207,13 @@ def install_all(space: Namespace) -> None:
     launch(space, GROUP, "--set", "authentication.secretName=group-key,secretName=grp-secrets")
 
 
-def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str]) -> None:
+def test_no_credential_leaves_its_secret(namespace, planted):
     since = time.time() - 1
     install_all(namespace)
     for host in ("a-0", "a-1"):
         wait_for_output(namespace, host, "runs")
 
-    def logs() -> list[str]:
+    def logs():
         pods = node_pods(namespace)
         return [namespace.logs(pod["metadata"]["name"], "trainer") for pod in pods]
 

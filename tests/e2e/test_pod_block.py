@@ -87,7 +87,7 @@ podTemplate:
 
 
 @pytest.fixture
-def limited(namespace: Namespace) -> Namespace:
+def limited(namespace) -> Namespace:
     namespace.apply(QUOTA)
     # Until the quota controller has counted once, the quota admits nothing.
     wait_until(
@@ -98,11 +98,11 @@ def limited(namespace: Namespace) -> Namespace:
     return namespace
 
 
-def assert_guaranteed(pods: list[dict]) -> None:
+def assert_guaranteed(pods: list[dict]):
     assert pods and {pod["status"]["qosClass"] for pod in pods} == {"Guaranteed"}
 
 
-def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
+def test_a_quota_admits_a_run_with_guaranteed_pods(limited):
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
     settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
     limited.install("run", "ddp-run", *settings)
@@ -111,13 +111,13 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
 
 
 @each_workload
-def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workload: str) -> None:
+def test_a_quota_admits_a_group_with_guaranteed_pods(limited, workload):
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
     launch(limited, GROUP, *sets(workload=workload, agent={"resources": SMALL}, **resources))
     assert_guaranteed([*all_succeed(limited, "a-0", "a-1", "b-0").values()])
 
 
-def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
+def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited):
     page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
     accept(limited, *sets(resources=GUARANTEED, fleet=page))
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
@@ -126,8 +126,8 @@ def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -
 
 
 def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(
-    namespace: Namespace,
-) -> None:
+    namespace,
+):
     """A sidecar that never ends by itself does not keep the run from ending."""
     program = "".join(f"    {line}\n" for line in PROGRAM.strip().splitlines())
     namespace.apply(OBJECTS + program)

@@ -24,8 +24,8 @@ def group(**tasks: dict) -> str:
 
 
 def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later(
-    namespace: Namespace, scarce: str, priority: str
-) -> None:
+    namespace, scarce, priority
+):
     """The run that gives way saves, and counts no failure: its maxRestarts is 0."""
     one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
     start_training(namespace, *one, "--set", "timeouts.joinSeconds=300")
@@ -43,9 +43,7 @@ def nodes_of(space: Namespace) -> list[str]:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(
-    namespace: Namespace, packed: bool
-) -> None:
+def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace, packed):
     """Each node is a rack. Without a topology the pods prefer nodes of their own."""
     label = f"rack-{namespace.name}"
     with racks(namespace.cluster, label):
@@ -76,7 +74,7 @@ def of_run(space: Namespace) -> list[dict]:
 
 
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
-def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) -> None:
+def test_a_deadline_ends_what_would_not_end(namespace, chart):
     """A run and an acceptance that wait for a node that does not exist, and a group whose program
     does not end.
     """
@@ -116,7 +114,7 @@ FINISHING = {
 
 
 @pytest.mark.parametrize("case", FINISHING)
-def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case: str) -> None:
+def test_what_has_finished_is_deleted_after_its_time(namespace, case):
     chart, settings, values, kind = FINISHING[case]
     namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
     assert namespace.objects(kind), "it exists until it has finished"

@@ -26,7 +26,7 @@ def serve(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
     with contextlib.ExitStack() as servers:
 
-        def start(found) -> ApiServer:
+        def start(found):
             server = servers.enter_context(ApiServer(found.objects, tmp_path))
             monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
             return server
@@ -125,7 +125,7 @@ def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(serve
     server, looks = serve(found), []
     first = pod_of(found, "buffer-0")
 
-    def advance(path: str) -> None:
+    def advance(path):
         looks.append(path.endswith("/configmaps"))
         if sum(looks) == 2 and looks[-1]:
             server.logs[first, "task"] = "2026-11-01T10:00:00Z one\n"

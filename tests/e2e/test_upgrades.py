@@ -50,9 +50,7 @@ def next_chart(folder: Path, patch: int = 0, changes_pods: bool = True) -> Path:
     return chart
 
 
-def test_a_run_goes_on_when_another_chart_would_change_its_pods(
-    namespace: Namespace, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_when_another_chart_would_change_its_pods(namespace, tmp_path):
     namespace.install("r", "ddp-run", *HELD)
     (before,) = namespace.objects("jobs")
     refused = upgrade(namespace, next_chart(tmp_path), "--set", "maxRestarts=1")
@@ -67,7 +65,7 @@ def test_a_run_goes_on_when_another_chart_would_change_its_pods(
     )
 
 
-def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_run_goes_on_over_ten_newer_charts(namespace, tmp_path):
     """Every other one would change its pods, and is refused."""
     namespace.install("r", "ddp-run", *HELD)
     wait_until(lambda: [each for each in pods(namespace) if each[1]], "a pod on a node")
@@ -81,7 +79,7 @@ def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Pat
     assert not any(each.get("restartCount") for each in after["status"]["containerStatuses"])
 
 
-def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespace) -> None:
+def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace):
     namespace.install("r", "ddp-run", *HELD)
     wait_until(lambda: [each for each in pods(namespace) if each[1]], "a pod on a node")
     ((old, _),) = pods(namespace)

@@ -66,7 +66,7 @@ def left_of(message: str) -> list[str]:
 
 
 @each_chart
-def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: str) -> None:
+def test_the_server_accepts_what_a_chart_renders(namespace, chart):
     drawn = Values(schema(chart), random.Random(f"{SEED} server {chart}"))
     rendered: list[tuple[dict, str]] = []
     for _ in range(SETS):

@@ -33,7 +33,7 @@ def options() -> Options:
     return Options(folder=str(made))
 
 
-def jobgen(source: bytes) -> None:
+def jobgen(source: bytes):
     start = time.process_time()
     result = to_values(source, options())
     spent = time.process_time() - start

@@ -21,13 +21,13 @@ PLAN = GroupPlan(
 )  # fmt: skip
 
 
-def launch(data: bytes) -> None:
+def launch(data: bytes):
     _decoded(launch_protocol.ORDERS, data)
     if message := _decoded(launch_protocol.STATUS, data):
         assert message.info.name
 
 
-def group(data: bytes) -> None:
+def group(data: bytes):
     message = _decoded(group_protocol.CODEC, data)
     if message is None:
         return
@@ -52,7 +52,7 @@ def _decoded(codec: Codec, line: bytes) -> object | None:
     return message
 
 
-def reports(data: bytes) -> None:
+def reports(data: bytes):
     """A source is a report or a problem, never an exception; whatever is taken can be merged and
     written.
     """

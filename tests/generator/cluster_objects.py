@@ -104,7 +104,7 @@ class Cluster:
         metadata = about(name) | {"labels": labels}
         return {"kind": "Job", "metadata": metadata, "spec": spec, "status": {}}
 
-    def _pod(self, owner: dict, index: int) -> None:
+    def _pod(self, owner: dict, index: int):
         found = copy.deepcopy(owner["spec"]["template"])
         labels = found["metadata"].setdefault("labels", {})
         name = owner["metadata"]["name"]
@@ -167,7 +167,7 @@ class Cluster:
         ended["reason"] = reason or ("Completed" if code == 0 else "Error")
         return self.main(rank, {"terminated": ended}, phase="Failed" if code else "Succeeded")
 
-    def accepted(self, node: str, code: int, message: str) -> None:
+    def accepted(self, node: str, code: int, message: str):
         """A pod of gpu-accept whose tests have ended."""
         owner = self.objects["daemonsets"][0]
         pod = {"kind": "Pod", **copy.deepcopy(owner["spec"]["template"])}
@@ -178,7 +178,7 @@ class Cluster:
         pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses}
         self.objects["pods"].append(pod)
 
-    def page(self, ready: bool) -> None:
+    def page(self, ready: bool):
         """The pod of gpu-accept that judges all nodes."""
         (pod,) = self.pages
         pod["metadata"] |= about("rl-gpu-accept-fleet-x7k2p")
@@ -196,7 +196,7 @@ class Cluster:
         pod["status"] = {"phase": "Pending", "conditions": [condition]}
         return pod
 
-    def removed(self, rank: str) -> None:
+    def removed(self, rank: str):
         self.objects["pods"].remove(self.pods.pop(rank))
 
     def disrupted(self, rank: str, reason: str, message: str = "") -> dict:
@@ -207,7 +207,7 @@ class Cluster:
         )
         return pod
 
-    def event(self, name: str, reason: str, message: str) -> None:
+    def event(self, name: str, reason: str, message: str):
         self.objects["events"].append(
             {
                 "metadata": {"namespace": "ns"},
@@ -218,7 +218,7 @@ class Cluster:
             }
         )
 
-    def grow(self, task: str, count: int) -> None:
+    def grow(self, task: str, count: int):
         """Give a task more ranks, each a copy of rank 0."""
         plan = next(
             each["data"] for each in self.objects["configmaps"] if "group.json" in each["data"]
@@ -235,7 +235,7 @@ class Cluster:
         group["tasks"][task]["numNodes"] = count
         plan["group.json"] = json.dumps(group)
 
-    def condition(self, item: dict, kind: str, reason: str = "", message: str = "") -> None:
+    def condition(self, item: dict, kind: str, reason: str = "", message: str = ""):
         found = {
             "type": kind,
             "status": "True",

@@ -76,7 +76,7 @@ def _text(
 ) -> Callable[[random.Random], Planted]:
     """A text, with the credential at %s, in one of PLACES."""
 
-    def plant(chance: random.Random) -> Planted:
+    def plant(chance):
         secret = (
             "".join(chance.choices(HEX if alphabet == "hex" else ALPHABET, k=length - 1)) + "7"
         )  # a digit, as in nearly every random text

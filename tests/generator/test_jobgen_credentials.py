@@ -33,7 +33,7 @@ def group(tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def write(fields: str, files: dict[str, str | bytes] | None = None) -> Path:
+    def write(fields, files=None):
         text = f"{HEADER}name: t\n{fields}\n"
         return written(Path(), {**(files or {}), "group.yaml": text}) / "group.yaml"
 

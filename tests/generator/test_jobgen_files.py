@@ -27,7 +27,7 @@ def folder(tmp_path):
 def convert(convert_file, folder):
     """Return a function that converts a group of tasks with these fields to values and diagnostics."""
 
-    def run(*tasks: str, options: tuple[str, ...] = ()) -> tuple[dict | None, list[str]]:
+    def run(*tasks, options=()):
         text = HEADER + "---\n".join(
             f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks)
         )

@@ -17,7 +17,7 @@ def convert(convert_file, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def run(fields: str, files: list[str], *options: str) -> tuple[set[str] | None, list[str]]:
+    def run(fields, files, *options):
         group = {"examples/rl/group.yaml": HEADER + fields + "\n"}
         written(Path(), {path: path for path in files} | group)
         values, lines = convert_file("examples/rl/group.yaml", *options)

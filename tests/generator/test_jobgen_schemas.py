@@ -52,7 +52,7 @@ def documents(number: int) -> Iterator[tuple[str, object]]:
     return zip(["header", *["task"] * len(found)], json.loads(json.dumps(found)), strict=False)
 
 
-def test_jobgen_accepts_what_the_schema_accepts() -> None:
+def test_jobgen_accepts_what_the_schema_accepts():
     accepted = []
     for number in range(1000):
         for name, value in documents(number):
@@ -183,7 +183,7 @@ def test_patterns_take_linear_time(pattern):
         (True, False),
     ],
 )
-def test_an_amount_of_a_pod_is_a_number_or_a_quantity(amount: object, fits: bool) -> None:
+def test_an_amount_of_a_pod_is_a_number_or_a_quantity(amount, fits):
     """A limit for numbers, such as minimum, leaves texts alone."""
     spec = {"containers": [{"resources": {"limits": {"example.com/x": amount}}}]}
     task = {"name": "t", "run": "true", "config": {"kubernetes": {"pod_config": {"spec": spec}}}}

@@ -67,7 +67,7 @@ class ArgoCD:
         (folder / "plugins").mkdir()
         (folder / "tmp").mkdir(parents=True)
 
-    def start(self) -> None:
+    def start(self):
         redis = self.folder / "miniredis.log"
         self.launch("miniredis", go_tools.build("miniredis") / "miniredis", "127.0.0.1:0")
         address = wait_until(lambda: redis.read_text().strip(), "miniredis printed its address", 60)
@@ -116,7 +116,7 @@ class ArgoCD:
         )  # fmt: skip
         wait_until(self.answers, "the API server of Argo CD answers", 120)
 
-    def launch(self, name: str, *command: str | Path) -> None:
+    def launch(self, name: str, *command: str | Path):
         self.programs.launch(
             name, *command, environment={**self.environment, "ARGOCD_BINARY_NAME": name}
         )
@@ -136,7 +136,7 @@ class ArgoCD:
         )
         return done.stdout
 
-    def sync(self, name: str) -> None:
+    def sync(self, name: str):
         """Sync by hand; again while Argo CD is at a sync of its own."""
         wait_until(
             lambda: self.try_cli("app", "sync", name).returncode == 0, f"argocd app sync {name}"
@@ -176,7 +176,7 @@ def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
             remove(argo)
 
 
-def remove(argo: ArgoCD) -> None:
+def remove(argo: ArgoCD):
     """Delete the Applications while Argo CD still runs, because it removes their objects and then
     their finalizers.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
@@ -22,7 +21,7 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def argo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArgoCD]:
+def argo(cluster, tmp_path_factory) -> Iterator[ArgoCD]:
     folder = tmp_path_factory.mktemp("argocd")
     with argo_cd.running(folder, mirrored(cluster, folder)) as found:
         yield found
@@ -48,10 +47,10 @@ class Team(GitRuns):
         argo_cd.kubectl("apply", "-f", "-", input=yaml.safe_dump(found))
         return found["metadata"]["name"]
 
-    def wait_for(self, application: str, groups: str, exists: bool = True) -> None:
+    def wait_for(self, application: str, groups: str, exists: bool = True):
         """Wait until the ApplicationSet `groups` has made or removed the Application."""
 
-        def found() -> bool:
+        def found():
             # Asked again each time: an answer from Argo CD's cache of commits may precede the
             # newest one.
             mark = ("argocd.argoproj.io/application-set-refresh=true", "--overwrite")
@@ -62,7 +61,7 @@ class Team(GitRuns):
 
 
 @pytest.fixture
-def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
+def team(argo, cluster, tmp_path) -> Iterator[Team]:
     with repositories(cluster, tmp_path, {}) as found:
         space = found.space
         try:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from tests.gitops import argo_cd
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import conditions
 from tests.helpers.pages import Reader, blocks
 
 APPLICATION, NAMESPACE = "group-first", "groups"
 
 
-def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
+def test_the_page_leads_from_a_file_to_its_end(team, tmp_path):
     found = blocks("docs/gitops.md", "Argo CD")
     assert len(found) == 9
     texts = {"https://git.example.com/you/": team.addresses}
@@ -26,7 +25,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     follow = Reader(tmp_path / "desk/reader", texts, **environment).follow
     kubectl = team.space.cluster.kubectl
 
-    def jobsets() -> str:
+    def jobsets():
         return kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
 
     try:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import reaches, replaced
 from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import Namespace, wait_until
@@ -28,7 +27,7 @@ class Observed:
         self.thread = threading.Thread(target=self.watch, args=(space,), daemon=True)
         self.thread.start()
 
-    def watch(self, space: Namespace) -> None:
+    def watch(self, space: Namespace):
         for pod in space.watch("pods", 300):
             name = pod["metadata"]["name"]
             state = {
@@ -43,14 +42,12 @@ class Observed:
 
 
 @pytest.fixture
-def observed(team: Team) -> Iterator[Observed]:
+def observed(team) -> Iterator[Observed]:
     yield Observed(team.space)
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_the_old_run_has_ended_before_the_new_one_starts(
-    team: Team, observed: Observed, tmp_path, workload
-) -> None:
+def test_the_old_run_has_ended_before_the_new_one_starts(team, observed, tmp_path, workload):
     chosen = f"workload: {workload}\n"
     team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, SLOW)})
     application = team.apply("job-group.yaml")

@@ -22,6 +22,6 @@ def mount(chart: str, folder: Path) -> Path:
     return folder
 
 
-def write_call(folder: Path, name: str) -> None:
+def write_call(folder: Path, name: str):
     (folder / name).write_text(CALL)
     (folder / name).chmod(0o555)

@@ -21,7 +21,7 @@ class Programs:
     def __init__(self, folder: Path):
         self.folder, self.processes = folder, {}
 
-    def launch(self, name: str, *command: str | Path, environment: dict[str, str]) -> None:
+    def launch(self, name: str, *command: str | Path, environment: dict[str, str]):
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes[name] = subprocess.Popen(
                 [str(word) for word in command],
@@ -34,7 +34,7 @@ class Programs:
             assert process.poll() is None, f"{name} ended with {process.returncode}:\n{log[-3000:]}"
         return True
 
-    def stop(self) -> None:
+    def stop(self):
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():

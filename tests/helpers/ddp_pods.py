@@ -63,7 +63,7 @@ class End(NamedTuple):
     finished: datetime
 
 
-def install(space: Namespace, *settings: str, release: str = "run") -> None:
+def install(space: Namespace, *settings: str, release: str = "run"):
     """helm install of the chart without changes."""
     space.install(release, "ddp-run", *ONE_THREAD, *settings)
 
@@ -74,7 +74,7 @@ def start(
     before: str = "",
     program: str = "",
     change: Callable[[dict, dict], None] = lambda pod, container: None,
-) -> None:
+):
     """helm template | kubectl apply, with changes.
 
     `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is
@@ -215,7 +215,7 @@ def containers(pod: dict) -> list[dict]:
     return pod["status"].get("containerStatuses", [])
 
 
-def wait_until_training(space: Namespace) -> None:
+def wait_until_training(space: Namespace):
     """Wait until node 1 has logged a step, which all ranks do together."""
     pod = pod_name(space, 1)
     space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
@@ -229,17 +229,17 @@ def wait_until_training(space: Namespace) -> None:
     )
 
 
-def start_training(space: Namespace, *settings: str) -> None:
+def start_training(space: Namespace, *settings: str):
     """A run that trains until it is stopped."""
     start(space, *settings, program=TRAIN.replace("FAULT", ""))
     wait_until_training(space)
 
 
-def exec_in_node(space: Namespace, number: int, command: str) -> None:
+def exec_in_node(space: Namespace, number: int, command: str):
     space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 
 
-def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
+def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str):
     for node, end in found.items():
         assert end.code == code, (node, found)
         assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
@@ -247,13 +247,13 @@ def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) ->
             assert word in end.message, (node, word, end.message)
 
 
-def assert_ends(space: Namespace, nodes: Iterable[int], code: int, cause: str, *words: str) -> None:
+def assert_ends(space: Namespace, nodes: Iterable[int], code: int, cause: str, *words: str):
     """These nodes end with this verdict, and `kubectl runs why` repeats it."""
     assert_verdict(wait_for_ends(space, *nodes), code, cause, *words)
     assert_why(space, cause, *words)
 
 
-def assert_why(space: Namespace, cause: str, *words: str) -> None:
+def assert_why(space: Namespace, cause: str, *words: str):
     """`kubectl runs why` names the launcher's cause and the facts."""
     said = space.why("run")
     assert [word for word in (f"({cause})", *words) if word not in said] == [], said

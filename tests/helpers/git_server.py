@@ -83,7 +83,7 @@ def served(
     root.mkdir(parents=True)
 
     class Request(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             status, headers, body = first(self) or answer(root, self)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -93,7 +93,7 @@ def served(
 
         do_POST = do_GET
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, *_): ...
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Request)) as server:
         yield [Repository(folder, name, server.server_port) for name in names]

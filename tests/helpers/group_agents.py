@@ -67,7 +67,7 @@ class Rank:
         """Where setup and run start, once the entry script has made it."""
         return self.root / "home/sky_workdir"
 
-    def touch(self, name: str) -> None:
+    def touch(self, name: str):
         """Make a file that the task waits for."""
         until(self.workdir.is_dir, f"{self.host} has a working folder")
         (self.workdir / name).touch()
@@ -85,7 +85,7 @@ class Rank:
         self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
         return self
 
-    def kill_agent(self) -> None:
+    def kill_agent(self):
         self.sidecar.kill()
         self.sidecar.wait()
 
@@ -122,7 +122,7 @@ class Rank:
     def output(self, name: str = "task") -> str:
         return (self.root / name).read_text(errors="replace")  # a program may print any bytes
 
-    def until_output(self, text: str) -> None:
+    def until_output(self, text: str):
         until(
             lambda: text in self.output(),
             f"{self.host} prints {text!r}; it printed {self.output()}",
@@ -133,7 +133,7 @@ class Rank:
         self.lose()
         return code
 
-    def lose(self) -> None:
+    def lose(self):
         """Remove the pod: its processes and its name."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -155,7 +155,7 @@ class Group:
         # All agents listen on one port, so each test uses different loopback addresses.
         self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
 
-    def set_key(self, key: bytes) -> None:
+    def set_key(self, key: bytes):
         """Give every pod that starts from now on the same key."""
         file = self.folder / "key"
         file.write_bytes(key)
@@ -167,7 +167,7 @@ class Group:
         timeout: float = 60,
         workload: str = "jobset",
         stop: bool = True,
-    ) -> None:
+    ):
         full = {
             name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task
             for name, task in tasks.items()

@@ -52,7 +52,7 @@ def all_succeed(space: Namespace, *hosts: str, release: str = "grp") -> dict[str
 def jobset_ends(space: Namespace, release: str = "grp") -> str:
     """Completed or Failed."""
 
-    def terminal_state() -> str:
+    def terminal_state():
         found = space.objects("jobset", f"app.kubernetes.io/instance={release}")
         return found[0].get("status", {}).get("terminalState", "") if found else ""
 
@@ -77,7 +77,7 @@ def output(space: Namespace, host: str, release: str = "grp") -> str:
 
 
 def wait_for_output(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:
-    def found() -> str:
+    def found():
         words = output(space, host)
         return words if text in words else ""
 
@@ -111,7 +111,7 @@ def execute(space: Namespace, host: str, *command: str) -> str:
     )
 
 
-def uninstall(space: Namespace, release: str = "grp") -> None:
+def uninstall(space: Namespace, release: str = "grp"):
     """helm uninstall, and wait until nothing of it is left."""
     space.helm("uninstall", release)
     kinds, ours = (

@@ -24,5 +24,5 @@ def command(path: Path, kind: str) -> str:
     return f"rm -rf {path}; " + PLANT[kind].replace('"$1"', str(path))
 
 
-def plant(path: Path, kind: str) -> None:
+def plant(path: Path, kind: str):
     subprocess.run(["sh", "-c", command(path, kind)], check=True)

@@ -100,7 +100,7 @@ class Namespace:
     def helm(self, *words: str) -> str:
         return run("helm", *words, "--namespace", self.name)
 
-    def apply(self, manifests: str) -> None:
+    def apply(self, manifests: str):
         self.kubectl("apply", "-f", "-", input=manifests)
 
     def objects(self, kind: str, selector: str = "") -> list[dict]:
@@ -154,7 +154,7 @@ class Namespace:
         """Wait until `ranks` pods of the release have ended, with success or failure."""
         addresses: dict[str, str] = {}
 
-        def ended() -> list[dict] | None:
+        def ended():
             pods = self.pods(release)
             for pod in pods:  # an ended pod of Kubernetes 1.29 may have lost its address
                 status = pod["status"]
@@ -187,7 +187,7 @@ def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Names
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
+def namespace(cluster) -> Iterator[Namespace]:
     """For the conftest.py of a folder that has a fixture `cluster`."""
     with new_namespace(cluster) as space:
         yield space
@@ -209,7 +209,7 @@ def racks(cluster: Cluster, label: str) -> Iterator[list[str]]:
 
 def start_pod(
     space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object
-) -> None:
+):
     """A pod of the worker image that the level `restricted` admits."""
     security = {"runAsNonRoot": True, "runAsUser": 65532}
     security |= {"seccompProfile": {"type": "RuntimeDefault"}}

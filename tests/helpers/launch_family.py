@@ -138,7 +138,7 @@ def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ..
         HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         run.until_ready(each)
         time.sleep(delay)
         run.pods[victim].started.process.send_signal(signal.SIGKILL)

@@ -8,7 +8,6 @@ import signal
 import time
 
 from tests.helpers.launch_cases import FAULTS, HEAD, Case
-from tests.helpers.launchers import Run
 from tests.helpers.processes import until
 
 SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")  # how a program that has saved ends
@@ -27,7 +26,7 @@ def stop(draw: random.Random, nodes: int, each: int) -> Case:
         f"open(os.path.join(FOLDER, f'checkpoint-{{RANK}}'), 'w').write('whole')\n{saves}\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         run.until_ready(each)
         run.stop(target)
 
@@ -57,14 +56,14 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
         "time.sleep(600)\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         until(
             lambda: all("master ready" in pod.output for pod in run.pods), "the nodes have joined"
         )
         time.sleep(delay)
         run.stop(target)
 
-    def judge(run: Run) -> tuple[str, int]:
+    def judge(run):
         ranks = [
             str(rank) for rank in range(nodes * each) if (run.folder / f"handler-{rank}").exists()
         ]
@@ -94,7 +93,7 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
         "print('ASKED', flush=True)\ntime.sleep(600)\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         # A peer that has not begun is not asked, and the run may end without.
         until(
             lambda: any("ASKED" in pod.output or pod.verdicts for pod in run.pods),
@@ -114,7 +113,7 @@ def frozen(draw: random.Random, nodes: int, each: int) -> Case:
     victim = draw.randrange(nodes)
     program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
 
-    def action(run: Run) -> None:
+    def action(run):
         run.until_ready(each)
         process = run.pods[victim].started.process
         process.send_signal(signal.SIGSTOP)

@@ -111,11 +111,11 @@ class Run:
         """Exit codes of all pods."""
         return [pod.started.wait() for pod in self.pods]
 
-    def until_ready(self, each: int) -> None:
+    def until_ready(self, each: int):
         """Until so many programs of each pod have printed READY."""
         until(lambda: all(pod.output.count("READY") == each for pod in self.pods), "programs run")
 
-    def stop(self, node: int) -> None:
+    def stop(self, node: int):
         self.pods[node].started.process.send_signal(signal.SIGTERM)
 
     @property
@@ -124,7 +124,7 @@ class Run:
 
     def assert_verdict(
         self, code: int, cause: str, *words: str, within_s: float = JOIN_TIMEOUT_S + 5
-    ) -> None:
+    ):
         """Every pod ends in time with the same verdict: one log line, and the termination message."""
         codes = self.wait()
         assert set(codes) == {code}, self.output
@@ -133,7 +133,7 @@ class Run:
             assert pod.seconds < within_s, self.output
 
 
-def assert_verdict(pod: Pod, code: int, cause: str, *words: str) -> None:
+def assert_verdict(pod: Pod, code: int, cause: str, *words: str):
     assert len(pod.verdicts) == 1, pod.output
     assert f"exit_code={code} cause={cause} " in pod.verdicts[0], pod.output
     assert pod.termination_message.startswith(f"exit code {code} ({cause}): "), (

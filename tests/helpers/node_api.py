@@ -34,7 +34,7 @@ class Api(BaseHTTPRequestHandler):
     queries: list[dict]
     patched: list[str]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         url = urllib.parse.urlparse(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         self.queries.append({"path": url.path, **query})
@@ -46,7 +46,7 @@ class Api(BaseHTTPRequestHandler):
             {"items": (items or [])[start : start + 2], "metadata": more},
         )
 
-    def do_PATCH(self) -> None:
+    def do_PATCH(self):
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, _, part = self.path.removeprefix(f"{NODES}/").partition("/")
         node = self.nodes[name]
@@ -59,7 +59,7 @@ class Api(BaseHTTPRequestHandler):
         self.patched.append(name)
         return self.answer(200, self.nodes[name])
 
-    def answer(self, status: int, value: dict) -> None:
+    def answer(self, status: int, value: dict):
         allowed = self.headers["Authorization"] == "Bearer secret"
         body = json.dumps(value).encode()
         self.send_response(status if allowed else 403)
@@ -67,7 +67,7 @@ class Api(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_) -> None:
+    def log_message(self, *_):
         pass
 
 
@@ -84,7 +84,7 @@ def patched(node: dict, patch: dict, part: str = "") -> dict:
     return result
 
 
-def merge(base: dict, over: dict) -> None:
+def merge(base: dict, over: dict):
     for key, value in over.items():
         if value is None:
             base.pop(key, None)
@@ -111,7 +111,7 @@ def node_object(name: str, boot: str = "boot-1") -> dict:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
+def api(tmp_path, monkeypatch) -> Iterator[type[Api]]:
     """The API server, without pauses between questions to it."""
     account = account_of(tmp_path)
     key, certificate = tmp_path / "key", account / "ca.crt"

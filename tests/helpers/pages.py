@@ -24,7 +24,7 @@ def blocks(page: str, section: str = "") -> list[str]:
     return [block for block in code(text) if not block.startswith("# not run")]
 
 
-def install(folder: Path, command: str) -> None:
+def install(folder: Path, command: str):
     """A command of the generator, from the sources of this repository: jobgen or kubectl-runs."""
     module = command.replace("-", "_")
     installed = folder / command

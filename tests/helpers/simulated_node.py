@@ -82,7 +82,7 @@ class Hardware:
     broken: dict[str, Problem] = field(default_factory=dict)  # check -> why it has no evidence
     added: list[Evidence] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.gpus = [
             Gpu(
                 device, f"GPU-{self.node}-{index}", H100, f"0000:{index}b:00.0", "570.86", f"165{index}-{self.node}",
@@ -97,7 +97,7 @@ class Hardware:
         ]
         self.pci_gpus = [gpu.bus_id for gpu in self.gpus]
 
-    def change(self, index: int, **fields: object) -> None:
+    def change(self, index: int, **fields: object):
         self.gpus[index] = dataclasses.replace(self.gpus[index], **fields)
 
     def report(self) -> dict:

@@ -46,7 +46,7 @@ WORDS = [
 ]
 
 
-def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str) -> None:
+def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str):
     """Main function of a rank's process."""
     os.environ.clear()
     os.environ.update(variables)
@@ -88,7 +88,7 @@ class Ranks:
         """Exit codes of all ranks. As a launcher does, it ends the others once one has failed."""
         codes: list[int | None] = []
 
-        def ended() -> bool:
+        def ended():
             codes[:] = [process.exitcode for process in self.processes]
             return None not in codes or not {*codes} <= {None, 0, 75, 143}
 
@@ -141,7 +141,7 @@ def cut_off(
     ranks = Ranks(module, folder, *arguments, PAUSE_AT=step + 1, PAUSE_FILE=pause, **more)
     line = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
 
-    def arrived() -> bool:
+    def arrived():
         return ranks.processes[0].exitcode is not None or bool(
             line.search(ranks.output) and known in ranks.output
         )

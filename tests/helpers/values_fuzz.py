@@ -81,7 +81,7 @@ PodSpec:
 class Values:
     """Values that fit the schema `root`, drawn with `random`."""
 
-    def __init__(self, root: dict, rng: random.Random) -> None:
+    def __init__(self, root: dict, rng: random.Random):
         self.root, self.rng = root, rng
 
     def draw(self) -> dict:
@@ -124,7 +124,7 @@ class Values:
         kind = self.rng.choice(kinds) if isinstance(kinds, list) else kinds
         return getattr(self, kind)(node, share)
 
-    def null(self, node: dict, share: float) -> None:
+    def null(self, node: dict, share: float):
         return None
 
     def boolean(self, node: dict, share: float) -> bool:
@@ -189,7 +189,7 @@ def is_elsewhere(node: dict) -> bool:
     return str(node.get("const", "")).startswith("did you mean ")
 
 
-def mend(group: dict) -> None:
+def mend(group: dict):
     """Let names refer to what exists, since random ones hardly ever do."""
     names, sets = sorted(group["tasks"]), sorted(group.get("files", {}))
     if "primaryTasks" in group:

@@ -29,9 +29,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="session", params=HELMS if os.environ.get("PACKAGE_TESTS") else HELMS[:1])
-def packages(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def packages(request, tmp_path_factory) -> dict[str, Path]:
     """The package of each chart, made by each release of Helm; by the first one only if not all is
     tested.
     """
@@ -42,7 +40,7 @@ def packages(
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry(tmp_path_factory) -> Iterator[str]:
     """Address of an empty OCI registry on a free port of this machine."""
     if not os.environ.get("PACKAGE_TESTS"):
         pytest.skip("run by `make test-package`, which builds the registry")
@@ -63,7 +61,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def address(server: subprocess.Popen, log: Path) -> str:
     """Where the registry listens, as soon as its log says so."""
 
-    def listens() -> re.Match | None:
+    def listens():
         assert server.poll() is None, log.read_text(errors="replace")
         return re.search(r"listening on (127\.0\.0\.1:\d+)", log.read_text(errors="replace"))
 
@@ -71,7 +69,7 @@ def address(server: subprocess.Popen, log: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def keys(tmp_path_factory) -> tuple[Path, Path]:
     """Keyrings with one new key: the secret one, which signs, and the public one, which verifies."""
     home = tmp_path_factory.mktemp("gpg")
     quiet = ["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase"]

@@ -21,7 +21,7 @@ def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 
 @each_chart
-def test_every_value_of_a_chart_is_documented(chart: str) -> None:
+def test_every_value_of_a_chart_is_documented(chart):
     text = (REPO / f"charts/{chart}/values.yaml").read_text()
     paths = {path for path, _ in chart_readme.documented(text)}
     assert [
@@ -31,7 +31,7 @@ def test_every_value_of_a_chart_is_documented(chart: str) -> None:
     ] == []
 
 
-def test_the_listed_images_are_those_of_the_chart() -> None:
+def test_the_listed_images_are_those_of_the_chart():
     about = yaml.safe_load((REPO / "charts/ddp-run/Chart.yaml").read_text())
     (image,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
     assert image["image"] == defaults("ddp-run")["rendezvous"]["etcd"]["image"]

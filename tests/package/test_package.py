@@ -31,24 +31,22 @@ FIRST = {each.chart: each for each in reversed(EXAMPLES)}
 TRIED = EXAMPLES if os.environ.get("PACKAGE_TESTS") else list(FIRST.values())
 
 
-def assert_same(helm: str, package: Path, scenario: Scenario) -> None:
+def assert_same(helm: str, package: Path, scenario: Scenario):
     """The package renders what the folder renders, byte for byte."""
     assert output(helm, package, scenario.values) == rendered(helm, scenario)
 
 
-def test_every_chart_has_an_example() -> None:
+def test_every_chart_has_an_example():
     assert set(FIRST) == set(CHARTS)
 
 
 @pytest.mark.parametrize("scenario", TRIED, ids=str)
 @each_helm
-def test_a_package_renders_as_its_folder(
-    packages: dict[str, Path], helm: str, scenario: Scenario
-) -> None:
+def test_a_package_renders_as_its_folder(packages, helm, scenario):
     assert_same(helm, packages[scenario.chart], scenario)
 
 
-def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path]) -> None:
+def test_a_package_has_what_its_user_reads_and_no_tests(packages):
     for chart, package in packages.items():
         with tarfile.open(package) as archive:
             names = {name.removeprefix(f"{chart}/") for name in archive.getnames()}
@@ -57,9 +55,7 @@ def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path
 
 
 @each_helm
-def test_a_pulled_chart_is_what_was_pushed(
-    packages: dict[str, Path], helm: str, registry: str, tmp_path: Path
-) -> None:
+def test_a_pulled_chart_is_what_was_pushed(packages, helm, registry, tmp_path):
     """Rendered from the pulled file, so without the registry: as on a machine without a network."""
     for chart, package in packages.items():
         version = package.stem.removeprefix(f"{chart}-")
@@ -76,9 +72,7 @@ def test_a_pulled_chart_is_what_was_pushed(
 
 @pytest.mark.parametrize("verifier", HELMS)
 @each_helm
-def test_a_signature_admits_the_package_and_nothing_else(
-    helm: str, verifier: str, registry: str, keys: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_signature_admits_the_package_and_nothing_else(helm, verifier, registry, keys, tmp_path):
     secret, public = keys
     run(helm, "package", REPO / "charts/ddp-run", "--destination", tmp_path, "--sign", "--key", SIGNER,
         "--keyring", secret)  # fmt: skip
@@ -98,9 +92,7 @@ def test_a_signature_admits_the_package_and_nothing_else(
         run(*verify)
 
 
-def test_cosign_admits_what_was_signed_only(
-    packages: dict[str, Path], registry: str, tmp_path: Path
-) -> None:
+def test_cosign_admits_what_was_signed_only(packages, registry, tmp_path):
     """With a pair of keys and without a transparency log, which would need the internet."""
     cosign = ("env", "COSIGN_PASSWORD=", BIN / "cosign")
     offline = ("--allow-http-registry", "--allow-insecure-registry")

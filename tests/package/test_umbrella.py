@@ -33,7 +33,7 @@ EXAMPLES = {
 
 
 @pytest.fixture(scope="module")
-def umbrella(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def umbrella(tmp_path_factory) -> Path:
     return made(tmp_path_factory.mktemp("umbrella"), {chart: chart for chart in CHARTS})
 
 
@@ -67,7 +67,7 @@ def alone(helm: str, chart: str) -> dict[tuple[str, str], dict]:
 
 
 @each_helm
-def test_three_dependencies_render_what_each_renders_alone(umbrella: Path, helm: str) -> None:
+def test_three_dependencies_render_what_each_renders_alone(umbrella, helm):
     together = rendered(
         helm, umbrella, {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS}
     )
@@ -77,7 +77,7 @@ def test_three_dependencies_render_what_each_renders_alone(umbrella: Path, helm:
 
 
 @each_helm
-def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str) -> None:
+def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path, helm):
     aliases = {f"{chart}-{side}": chart for chart in CHARTS for side in ("left", "right")}
     made(tmp_path, aliases)
     values = {alias: values_of(EXAMPLES[chart]) for alias, chart in aliases.items()}
@@ -106,7 +106,7 @@ def test_each_chart_twice_shares_no_object_and_no_pod(tmp_path: Path, helm: str)
         ], alias
 
 
-def test_openshift_gives_the_user_also_to_a_dependency(umbrella: Path) -> None:
+def test_openshift_gives_the_user_also_to_a_dependency(umbrella):
     """null in the values of a parent removes no default of a dependency."""
     world = {"global": {"compatibility": {"openshift": {"adaptSecurityContext": "force"}}}}
     values = {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS} | world
@@ -126,7 +126,7 @@ def pod_contexts(node: object) -> list[dict]:
 
 
 @each_chart
-def test_a_chart_alone_is_never_disabled(chart: str) -> None:
+def test_a_chart_alone_is_never_disabled(chart):
     """Alone, nothing reads `enabled`: a false that has no effect would mislead."""
     assert "enabled" in refusal(chart, {}, "--set", "enabled=false")
 
@@ -149,7 +149,7 @@ def own_selectors(item: dict) -> list[dict]:
 
 
 @each_chart
-def test_names_of_templates_begin_with_the_chart(chart: str) -> None:
+def test_names_of_templates_begin_with_the_chart(chart):
     """They are global in Helm: a sibling with the same name would take ours over."""
     text = "".join(
         path.read_text()

@@ -15,7 +15,7 @@ SECTION = ARCHITECTURE.partition("## Folders and their entry files")[2]
 
 
 @pytest.mark.parametrize("root", SOURCES)
-def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
+def test_every_source_folder_is_named_with_its_entry_file(root):
     folders = {path.parent for path in (REPO / root).rglob("*.py")} - {REPO / root}
     named = set(re.findall(r"`([\w/]+/)`", SECTION))
     missing = [
@@ -26,7 +26,7 @@ def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
     assert missing == [], "add the folder and its entry file to docs/architecture.md"
 
 
-def test_every_folder_of_the_repository_is_named() -> None:
+def test_every_folder_of_the_repository_is_named():
     command = ("git", "-C", REPO, "ls-tree", "-d", "--name-only", "HEAD")
     found = ran(*command, check=True).stdout.split()
     assert len(found) > 8

@@ -109,7 +109,7 @@ def fates(page: Path, block: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in BLOCKS}), ids=name)
-def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
+def test_every_command_is_executed_or_checked_or_marked(page):
     """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it
     names exists.
     """
@@ -117,7 +117,7 @@ def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
     assert [command for command, what in found if what == "neither"] == []
 
 
-def test_a_group_of_jobs_is_waited_for_as_its_notes_say() -> None:
+def test_a_group_of_jobs_is_waited_for_as_its_notes_say():
     """charts/job-group/tests/notes_test.yaml has the selector of the notes."""
     (row,) = [
         line

@@ -42,7 +42,7 @@ def copied(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
+def test_the_steps_of_an_example_work(title, tmp_path):
     repo, text = copied(tmp_path / "repo"), EXAMPLES[title]
     if patch := block("diff", text):
         done = ran("git", "apply", "-", cwd=repo, input=patch)
@@ -75,5 +75,5 @@ def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
     assert "written: " in done.stdout and "passed" in done.stdout
 
 
-def test_there_is_an_example_of_each_kind() -> None:
+def test_there_is_an_example_of_each_kind():
     assert {"value", "cause", "check"} <= {word for title in EXAMPLES for word in title.split()}

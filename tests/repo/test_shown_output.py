@@ -96,7 +96,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_shows_what_its_command_prints(name: str) -> None:
+def test_a_picture_shows_what_its_command_prints(name):
     file, drawn = REPO / f"docs/{name}.svg", PICTURES[name]()
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(drawn)
@@ -106,7 +106,7 @@ def test_a_picture_shows_what_its_command_prints(name: str) -> None:
 @pytest.mark.parametrize(
     ("page", "printed"), [("jobgen", of_jobgen), ("kubectl-runs", of_kubectl_runs)]
 )
-def test_a_page_shows_what_its_commands_print(page: str, printed) -> None:
+def test_a_page_shows_what_its_commands_print(page, printed):
     text = (REPO / f"docs/{page}.md").read_text()
     shown = [line for block in code(text, "text") for line in block.splitlines() if line.strip()]
     shown = [line for line in shown if not re.match(r"\d+ (note|error)s? in ", line)]

@@ -13,7 +13,7 @@ LISTED = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
 SOURCES = ran(*LISTED, *ROOTS, cwd=REPO, check=True).stdout.split()
 
 
-def test_every_source_has_tests() -> None:
+def test_every_source_has_tests():
     assert [path for path in SOURCES if not test_of.tests(path)] == []
 
 
@@ -31,6 +31,6 @@ def test_every_source_has_tests() -> None:
         "schemas/jobgroup/task.yaml": "tests/generator/test_jobgen_schemas.py",
     }.items(),
 )
-def test_a_source_has_the_tests_that_prove_it(path: str, test: str) -> None:
+def test_a_source_has_the_tests_that_prove_it(path, test):
     assert (REPO / path).is_file()
     assert test in test_of.tests(path)

@@ -18,7 +18,7 @@ from tests.helpers.processes import ran
 pytestmark = pytest.mark.slow
 
 
-def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
+def test_each_part_shows_the_real_output_of_its_tool(tmp_path):
     """A group file is refused, the rank that hangs is named, an injected fault is found; the page
     has this machine.
     """

@@ -59,7 +59,7 @@ def accepted(command: str) -> list[dict]:
     return objects(done.stdout)
 
 
-def test_the_pages_show_values_of_both_charts_of_runs() -> None:
+def test_the_pages_show_values_of_both_charts_of_runs():
     assert {chart_of(page, text) for page, text in BLOCKS} == {"ddp-run", "job-group"}
     assert "--set program.preset=train" in COMMANDS["ddp-run"]
 
@@ -67,9 +67,7 @@ def test_the_pages_show_values_of_both_charts_of_runs() -> None:
 @pytest.mark.parametrize(
     ("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)]
 )
-def test_values_of_a_page_render_with_the_command_of_the_readme(
-    page: Path, text: str, tmp_path: Path
-) -> None:
+def test_values_of_a_page_render_with_the_command_of_the_readme(page, text, tmp_path):
     (tmp_path / "values.yaml").write_text(text)
     chart = chart_of(page, text)
     for command in RUNS.values() if chart == "ddp-run" else [COMMANDS[chart]]:
@@ -78,7 +76,7 @@ def test_values_of_a_page_render_with_the_command_of_the_readme(
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("fabric", FABRICS)
-def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:
+def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric, run):
     items = accepted(f"{RUNS[run]} -f {FABRICS[fabric]}")
     (job,) = [item for item in items if item["kind"] == "Job"]
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]

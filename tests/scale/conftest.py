@@ -34,7 +34,7 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def nodes(cluster, tmp_path_factory) -> Iterator[list[str]]:
     """NODES nodes with 8 H100 each, tainted so that no other pod is scheduled to them."""
     stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
@@ -49,7 +49,7 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         objects = {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
         cluster.kubectl("apply", "-f", "-", input=json.dumps(objects))
 
-        def ready() -> bool:
+        def ready():
             assert kwok.poll() is None, Path(log).read_text()[-2000:]
             states = cluster.kubectl("get", "nodes", "-l", "type=kwok", "--no-headers").splitlines()
             return len([line for line in states if line.split()[1] == "Ready"]) == NODES

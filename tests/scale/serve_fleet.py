@@ -65,7 +65,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
     begun, address = time.monotonic() + 5, f"http://127.0.0.1:{port}/reports"
     moments = [begun + chance.random() * spread_s for _ in range(nodes)]
 
-    def send(moment: float, report: bytes) -> None:
+    def send(moment, report):
         time.sleep(max(0.0, moment - time.monotonic()))
         assert client.send(report, address, 120) == ""
 

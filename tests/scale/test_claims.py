@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.kube import Cluster, Namespace, wait_until
+from tests.helpers.kube import Namespace, wait_until
 from tests.scale.test_scale import ON_FAKE_NODES, bound, until_bound
 from tests.scale.test_scale import space as space  # a fixture
 
@@ -73,7 +73,7 @@ spec: {spec: {devices: {requests: [{name: gpus, exactly: {deviceClassName: DRIVE
 
 
 @pytest.fixture
-def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str]:
+def driver(cluster, space, nodes) -> Iterator[str]:
     """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of
     a node.
     """
@@ -90,7 +90,7 @@ def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str
     cluster.kubectl("delete", "resourceslices,deviceclasses", "--selector", f"driver={name}")
 
 
-def claim_all(space: Namespace, driver: str, count: int) -> None:
+def claim_all(space: Namespace, driver: str, count: int):
     space.apply(CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
 
 
@@ -105,7 +105,7 @@ def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("case", CHARTS)
-def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, case: str) -> None:
+def test_every_pod_gets_the_devices_of_its_node(space, driver, case):
     chart, values = CHARTS[case]
     space.install("run", chart, values=json.dumps(values))
     until_bound(space, RANKS, 120)
@@ -117,13 +117,13 @@ def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, c
     assert len(set(nodes.values())) == RANKS, "no device is given away twice"
 
 
-def test_a_pod_whose_devices_no_node_has_gets_no_node(space: Namespace, driver: str) -> None:
+def test_a_pod_whose_devices_no_node_has_gets_no_node(space, driver):
     space.kubectl("delete", "resourceclaimtemplate", "gpus")
     claim_all(space, driver, GPUS + 1)
     chart, values = CHARTS["Job of ddp-run"]
     space.install("run", chart, values=json.dumps(values))
 
-    def refused() -> list[str]:
+    def refused():
         events = [each for each in space.objects("events") if each["reason"] == "FailedScheduling"]
         messages = [each["message"] for each in events]
         return [text for text in messages if "cannot allocate all claims" in text]

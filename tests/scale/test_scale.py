@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.e2e.test_kueue import QUEUES
-from tests.helpers.kube import REPO, Cluster, Namespace, run, start_pod, wait_until
+from tests.helpers.kube import REPO, Namespace, run, start_pod, wait_until
 from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, pod_templates
 
@@ -23,7 +23,7 @@ ON_FAKE_NODES = {"nodeSelector": {"type": "kwok"}, "tolerations": [{"operator": 
 
 
 @pytest.fixture
-def space(cluster: Cluster) -> Iterator[Namespace]:
+def space(cluster) -> Iterator[Namespace]:
     name = f"scale-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     yield Namespace(cluster, name)
@@ -47,7 +47,7 @@ def bound(space: Namespace) -> tuple[int, int]:
     return len(lines), sum(bool(line) for line in lines)
 
 
-def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
+def until_bound(space: Namespace, ranks: int, deadline_s: float = 300):
     end = time.monotonic() + deadline_s
     while (state := bound(space)) != (ranks, ranks):
         assert time.monotonic() < end, (
@@ -83,13 +83,13 @@ def bare_pods(space: Namespace, given: dict) -> float:
     return time.monotonic() - start
 
 
-def resolves_all(space: Namespace, names: list[str]) -> None:
+def resolves_all(space: Namespace, names: list[str]):
     """Resolve every name of the group in a pod on a real node."""
     script = "import socket, sys\nfor name in sys.stdin.read().split(): socket.getaddrinfo(name, None)\nprint('ok')"
     start_pod(space, "resolver", ["sleep", "600"])
     space.kubectl("wait", "pod/resolver", "--for=condition=Ready", "--timeout=60s")
 
-    def all_resolve() -> bool:
+    def all_resolve():
         resolver = ("kubectl", "-n", space.name, "exec", "-i", "resolver")
         done = ran(*resolver, "--", "python3", "-c", script, input=" ".join(names), timeout=120)
         return done.stdout.strip() == "ok"
@@ -99,7 +99,7 @@ def resolves_all(space: Namespace, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("workload", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
-def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks: int) -> None:
+def test_time_until_every_pod_has_a_node(space, workload, ranks):
     """Compared with bare pods, alternating; the goal is at most 1.15 times their time."""
     given = values(ranks, gpus=8 if ranks <= 64 else 0, workload=workload)
     ours, bare = [], []
@@ -123,7 +123,7 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
     assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
-def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
+def test_a_kueue_pod_group_of_256(space):
     """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one
     pod group.
     """
@@ -141,13 +141,13 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
             space.kubectl("delete", kind, space.name, "--wait=false")
 
 
-def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
+def test_a_hundred_groups_in_one_namespace(space):
     """Group names that are prefixes of each other, with equal tasks: each name resolves to the
     group's own pods.
     """
     groups = [f"g-{number}" for number in range(100)]
 
-    def start(group: str) -> None:
+    def start(group):
         given = {**values(2, gpus=0), "name": group}
         space.install(group, "job-group", values=json.dumps(given))
 

@@ -38,7 +38,7 @@ class Mlflow:
 
 
 @pytest.fixture(scope="session")
-def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+def mlflow(tmp_path_factory) -> Iterator[Mlflow]:
     folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
     server = Mlflow(port)
     command = [Path(sys.executable).with_name("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port),
@@ -51,7 +51,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
             command, env={**os.environ, **more}, stdout=log, stderr=log, start_new_session=True
         )
 
-    def ready() -> bool:
+    def ready():
         assert process.poll() is None, (folder / "log").read_text()
         try:
             with urllib.request.urlopen(f"{server.uri}/health", timeout=5) as answer:
@@ -76,7 +76,7 @@ class Proxy(FaultyServer):
 class Forward(FaultyHandler):
     server: Proxy
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         body = self.body()
         if self.apply_fault():
             return
@@ -101,7 +101,7 @@ def served(server: FaultyServer) -> Iterator:
 
 
 @pytest.fixture
-def proxy(mlflow: Mlflow) -> Iterator[Proxy]:
+def proxy(mlflow) -> Iterator[Proxy]:
     yield from served(Proxy(mlflow.uri))
 
 

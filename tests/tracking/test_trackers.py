@@ -37,7 +37,7 @@ def start(folder: Path, model: tuple, *flags: object, world: int = 1, **variable
 
 def stopped_run(
     folder: Path, model: tuple, *flags: object, number: int = signal.SIGTERM, **variables: object
-) -> None:
+):
     """A start that is cut off amid the training, when the tracker knows its run."""
     more = {"known": "state=started", "RUN_ID": "run", "PLUTO_DIR": folder, **variables}
     ranks = cut_off(SLOW, folder, 30, number, *model, *flags, **more)
@@ -53,7 +53,7 @@ def pluto_at(server) -> dict[str, str]:
     return {"PLUTO_API_KEY": KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls}
 
 
-def assert_undisturbed(ranks: Ranks) -> None:
+def assert_undisturbed(ranks: Ranks):
     ranks.end(0)
     assert float(ranks.fact("GAP", "seconds")) < LONGEST_STEP_S, ranks.output
     assert ranks.fact("DONE", "status") == "finished"

@@ -105,7 +105,7 @@ def of_runs() -> Table:
 
 
 def of_groups() -> Table:
-    def group(run: str, **resources: object) -> dict:
+    def group(run, **resources):
         tasks = {"a": {"run": run, **resources}, "b": {"run": "sleep 3"}}
         return {"schemaVersion": 1, "name": "pair", "tasks": tasks}
 
@@ -192,7 +192,7 @@ def write(cluster: Cluster, table: Table) -> list[str]:
     return wrong
 
 
-def entry() -> None:
+def entry():
     os.environ |= test_cluster.prepare()
     cluster = Cluster(os.environ["WORKER_IMAGE"])
     known = {table.name: table for table in tables(len(cluster.schedulable_nodes()))}

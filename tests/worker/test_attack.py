@@ -56,7 +56,7 @@ def settings(key, tmp_path) -> dict[str, object]:
     return {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
 
 
-def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
+def attack(address: str, port: int, valid: bytes, secret: bytes):
     """Send the messages, some at a time. No answer contains the secret."""
     with slow_clients(address, port, valid, SLOW), concurrent.futures.ThreadPoolExecutor(4) as pool:
         sent = itertools.islice(messages(valid, SEED), MESSAGES)
@@ -64,7 +64,7 @@ def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
             assert secret not in answer, (kind, answer)
 
 
-def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings) -> None:
+def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings):
     run = Run(start, tmp_path)
     first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", **settings)
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
@@ -84,7 +84,7 @@ def group(group, settings):
     return group
 
 
-def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
+def test_strangers_neither_release_nor_end_a_group(group, key):
     leader = group.start_rank("buffer-0", "echo ran")
     until(lambda: listens(leader.address, GROUP_AGENT_PORT), "the agent listens")
     request = encode(Request("rl-1" if key else "other", "0", "trainer-0"))
@@ -100,12 +100,12 @@ def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
 class Collector:
     """`accept-report serve` as a process that can be killed and started again."""
 
-    def __init__(self, start, folder, nodes: int, **variables: object) -> None:
+    def __init__(self, start, folder, nodes: int, **variables: object):
         self.start, self.folder, self.nodes, self.variables = start, folder, nodes, variables
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/reports"
 
-    def begin(self) -> None:
+    def begin(self):
         arguments = [f"--port={self.port}", "--run-id=1", f"--report-dir={self.folder}"]
         arguments += [f"--expect-nodes={self.nodes}", "--interval=60"]
         self.program = self.start(
@@ -122,7 +122,7 @@ class Collector:
             return json.load(response)
 
 
-def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
+def test_strangers_hand_in_no_report(start, tmp_path, key, settings):
     collector = Collector(start, tmp_path / "reports", 1, **settings)
     collector.begin()
     until(collector.serves, "the collector serves")
@@ -140,7 +140,7 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
 
 
 @timeout
-def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
+def test_a_killed_collector_loses_no_report(start, tmp_path):
     """A report counts as handed in when the collector has acknowledged it; until then its pod sends
     it again.
     """
@@ -166,7 +166,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
 
 @timeout
 @pytest.mark.parametrize("key", [KEY], ids=["key"])
-def test_a_killed_agent_changes_nothing(group) -> None:
+def test_a_killed_agent_changes_nothing(group):
     rng = random.Random(SEED)
     run = "until [ -e ../../../stop ]; do sleep 0.1; done"
     ranks = [group.start_rank(host, run) for host in ("buffer-0", "trainer-0", "trainer-1")]
@@ -197,7 +197,7 @@ NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node
 
 @timeout
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
+def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim):
     """At any instant: before the nodes join, in the rendezvous, or while the program runs. The
     other node saves.
     """

@@ -24,10 +24,10 @@ def run(request, group):
     """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
 
     def once(
-        script: str,
-        content: dict[str, bytes] | None = None,
-        git: str = "",
-        node_test: int = 0,
+        script,
+        content=None,
+        git="",
+        node_test=0,
         **settings,
     ):
         rank = group.new_rank("a-0")
@@ -162,7 +162,7 @@ def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
 def host(folder: Path) -> Iterator[SimpleNamespace]:
     """A host of git that asks for a password, takes any, and keeps the `logins`."""
 
-    def first(request) -> tuple | None:
+    def first(request):
         login = request.headers["Authorization"]
         if found.elsewhere:
             return 302, {"Location": found.elsewhere + request.path}, b""

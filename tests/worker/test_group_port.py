@@ -59,7 +59,7 @@ def send(rank, *parts: bytes) -> bytes:
     return b""
 
 
-def completes(group, leader) -> None:
+def completes(group, leader):
     """The other ranks join, and the group runs to its end."""
     others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
     assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0]
@@ -84,7 +84,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     ]
     stop, most, descriptors = threading.Event(), [0], Path(f"/proc/{rank.sidecar.pid}/fd")
 
-    def flood() -> None:
+    def flood():
         with contextlib.ExitStack() as held:
             while not stop.is_set():
                 with contextlib.suppress(OSError):
@@ -180,7 +180,7 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
     waits = "until [ -e ../../../stop ]; do sleep 0.1; done"
     ranks = [group.start_rank("buffer-0", waits)]
 
-    def forge() -> None:
+    def forge():
         nonce = b"0" * 32 + b"\n"
         for rank, fields in itertools.product(ranks, FORGED.splitlines()):
             for parts in ([], [nonce], [nonce, b"0" * 64 + b" "]):

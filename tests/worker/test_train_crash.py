@@ -30,7 +30,7 @@ class Disk:
     def __init__(self, store: Path):
         self.store, self.content = store, {}
 
-    def write(self, inode: int, kind: str, target: str, path: Path, live: set[int] | None) -> None:
+    def write(self, inode: int, kind: str, target: str, path: Path, live: set[int] | None):
         """Make it at the path. What was never synced is empty. `live`: leave out all other inodes."""
         known = self.content.get(inode, {})
         if kind == "folder":
