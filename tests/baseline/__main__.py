@@ -10,8 +10,6 @@ each; a run that has not ended after LIMIT_S counts as hanging. RESULTS.md besid
 results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

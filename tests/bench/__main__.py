@@ -2,8 +2,6 @@
 [launch].
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

@@ -1,7 +1,5 @@
 """The pages of a fleet in Debian's Chromium, driven by Playwright. The collector's handler is real."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 describes it.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

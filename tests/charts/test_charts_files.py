@@ -2,8 +2,6 @@
 entry script.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -6,8 +6,6 @@ chooses others, and VALUES_KUBERNETES names further versions of Kubernetes whose
 must fit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The name of a run's object depends on what the user chose, and not on the version of the chart."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """podTemplate: what Kubernetes has for a pod and the charts have no value for, in all charts alike."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

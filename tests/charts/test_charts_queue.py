@@ -2,8 +2,6 @@
 missing is named.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """Large groups: rendered in linear time, and refused where the API server would refuse them."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest

@@ -2,8 +2,6 @@
 of the chart.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

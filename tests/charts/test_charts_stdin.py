@@ -4,8 +4,6 @@ Helm takes empty input for "all defaults", and Helm 4 merges the documents of a 
 so the chart's schema must refuse what jobgen has not written, before anything reaches a cluster.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from jsonschema import Draft7Validator

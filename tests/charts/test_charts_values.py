@@ -1,7 +1,5 @@
 """values.yaml, the schema and the templates of a chart speak of the same values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -2,8 +2,6 @@
 Kubernetes takes.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

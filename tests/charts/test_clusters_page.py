@@ -2,8 +2,6 @@
 networks.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

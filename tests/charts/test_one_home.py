@@ -2,8 +2,6 @@
 one fails here.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

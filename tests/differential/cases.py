@@ -1,7 +1,5 @@
 """Groups with the results of jobgen and of SkyPilot."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Generator of group files from a seed: valid, unusual and damaged ones."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re

@@ -2,8 +2,6 @@
 bash.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

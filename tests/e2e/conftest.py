@@ -2,8 +2,6 @@
 never skip.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport

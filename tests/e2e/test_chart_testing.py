@@ -2,8 +2,6 @@
 test`.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

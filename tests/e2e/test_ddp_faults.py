@@ -2,8 +2,6 @@
 after which the program saved is not counted as a failure.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.ddp_pods import (

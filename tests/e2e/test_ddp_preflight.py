@@ -1,7 +1,5 @@
 """ddp-run with real pods: a fault before the world is formed ends all of them with one verdict."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """ddp-run with real pods: worlds form with every workload and every backend."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """Every example with a README, started and inspected with the two commands of its page."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

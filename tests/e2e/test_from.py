@@ -2,8 +2,6 @@
 two nodes.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -4,8 +4,6 @@ does.
 FEATURES=gang switches it on in the local cluster (`make test-gang`).
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Acceptance as a CPU rehearsal on every node: DaemonSet, Job, and the page of all nodes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -2,8 +2,6 @@
 each other.
 """
 
-from __future__ import annotations
-
 from tests.e2e.test_gpu_accept import (
     NODES,
     accept,

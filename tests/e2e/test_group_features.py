@@ -1,7 +1,5 @@
 """Features of a group beyond the test plan, on real pods."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -2,8 +2,6 @@
 lost pod.
 """
 
-from __future__ import annotations
-
 from tests.helpers.group_pods import (
     all_succeed,
     each_workload,

@@ -2,8 +2,6 @@
 actual behavior.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 

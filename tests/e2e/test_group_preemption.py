@@ -2,8 +2,6 @@
 cases).
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """GPUs, volumes and places: rows 3.2 and 7.1 of the plan, and placement."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

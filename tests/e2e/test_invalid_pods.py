@@ -2,8 +2,6 @@
 one of a JobSet.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -2,8 +2,6 @@
 the other tests.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 

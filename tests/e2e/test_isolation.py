@@ -4,8 +4,6 @@ One stranger is in the namespace of the releases, one in another. The control: w
 the same connections open, and what strangers then send neither ends nor holds a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

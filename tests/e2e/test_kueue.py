@@ -1,7 +1,5 @@
 """Admission by Kueue: the whole group or nothing."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs of ddp-run that compete for a queue of Kueue: one after the other, and never a part of one."""
 
-from __future__ import annotations
-
 from tests.e2e.test_kueue import queue as queue  # a fixture
 from tests.e2e.test_kueue import quota
 from tests.helpers.ddp_pods import ONE_THREAD

@@ -5,8 +5,6 @@ What its pods do is the subject of other tests; most of them need GPUs, and wait
 test-lifecycle` runs all of them, the other tests a few.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

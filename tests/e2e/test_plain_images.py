@@ -2,8 +2,6 @@
 this project.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.e2e.test_gpu_accept import accept, passes

@@ -2,8 +2,6 @@
 sidecars.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -2,8 +2,6 @@
 deadline, TTL, memory.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

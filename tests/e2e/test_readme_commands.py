@@ -2,8 +2,6 @@
 of the test.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 time only.
 """
 
-from __future__ import annotations
-
 import json
 
 from test_group_resources import shared_volume as shared_volume  # a fixture

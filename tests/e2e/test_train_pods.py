@@ -1,7 +1,5 @@
 """Training by ddp-run with checkpoints on a volume: a deleted pod costs time only."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

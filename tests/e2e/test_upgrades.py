@@ -2,8 +2,6 @@
 have pods at once.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

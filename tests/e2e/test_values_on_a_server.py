@@ -4,8 +4,6 @@ the objects.
 VALUES_SETS sets per chart (`make values-server`: 3,334); VALUES_SEED chooses others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

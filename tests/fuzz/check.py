@@ -1,7 +1,5 @@
 """Invariants of jobgen that hold for any input bytes."""
 
-from __future__ import annotations
-
 import functools
 import os
 import tempfile

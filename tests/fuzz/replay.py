@@ -2,8 +2,6 @@
 FOLDER
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Invariants of what jobgen and the worker read, for any input bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuworker.fleet.expected import Expected

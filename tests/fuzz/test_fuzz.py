@@ -5,8 +5,6 @@ FUZZ_SECONDS (default: 20) sets how long the coverage-guided fuzzer runs on jobg
 worker.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures that run jobgen on job groups as a user does."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

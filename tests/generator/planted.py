@@ -2,8 +2,6 @@
 command line.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -1,7 +1,5 @@
 """Argo CD as processes of this machine, with the cluster of KUBECONFIG as its own cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

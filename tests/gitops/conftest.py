@@ -1,7 +1,5 @@
 """Argo CD on the cluster of KUBECONFIG, for tests that ask for it. They never skip."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Groups under Argo CD: a person commits one file and reads what becomes of it in Argo CD's words."""
 
-from __future__ import annotations
-
 from tests.gitops import argo_cd
 from tests.gitops.conftest import Team
 from tests.helpers.git_runs import jobsets, values

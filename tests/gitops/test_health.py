@@ -2,8 +2,6 @@
 test-argocd.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/gitops.md, Argo CD: every command, in order, with the addresses of the test."""
 
-from __future__ import annotations
-
 import re
 
 from tests.gitops import argo_cd

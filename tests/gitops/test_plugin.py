@@ -1,7 +1,5 @@
 """The plugin of gitops/argocd/plugin: a committed group file is a run, without values in between."""
 
-from __future__ import annotations
-
 from tests.gitops import argo_cd
 from tests.gitops.test_argo_cd import conditions, reaches, replaced
 from tests.helpers.git_runs import jobsets

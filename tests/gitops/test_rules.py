@@ -1,7 +1,5 @@
 """Rules of the Applications in gitops/argocd that their comments and docs/gitops.md promise."""
 
-from __future__ import annotations
-
 import uuid
 
 import yaml

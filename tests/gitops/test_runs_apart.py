@@ -2,8 +2,6 @@
 same time.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The programs of a chart as its ConfigMap mounts them into a pod."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of the local cluster: a lost node, a frozen process of the control plane, a cut network."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -2,8 +2,6 @@
 resource definitions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

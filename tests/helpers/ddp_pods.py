@@ -2,8 +2,6 @@
 how its pods end.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime

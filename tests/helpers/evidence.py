@@ -1,7 +1,5 @@
 """What the problems of an evidence or of a check say, by verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuworker.judgement.kinds import act_of

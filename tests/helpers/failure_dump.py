@@ -2,8 +2,6 @@
 imports the hook.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Generator
 

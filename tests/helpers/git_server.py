@@ -1,7 +1,5 @@
 """Git repositories that `git http-backend` serves by HTTP on a free port of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

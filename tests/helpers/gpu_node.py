@@ -1,7 +1,5 @@
 """A node with GPUs that exist only in the stand-in for NVML and in answers of torch."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Start groups on a cluster and inspect their ranks."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,7 +1,5 @@
 """What a program may put where another one expects a file of its own."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

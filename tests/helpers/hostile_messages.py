@@ -1,7 +1,5 @@
 """Bytes that a pod which is not of a release may send to a port: seeded, endless, of every kind."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

@@ -1,7 +1,5 @@
 """kubectl, helm and jobgen as a user runs them, and waiting for a state with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ returns what differs from the oracle. Healthy cases have no fault, and something
 mistaken for one.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

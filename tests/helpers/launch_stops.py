@@ -1,7 +1,5 @@
 """Generated launches that somebody stops: by SIGTERM at any moment, or by SIGSTOP of a launcher."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal

@@ -1,7 +1,5 @@
 """The launchers of one run as processes on the loopback interface, in place of pods."""
 
-from __future__ import annotations
-
 import re
 import signal
 from dataclasses import dataclass

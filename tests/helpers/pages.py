@@ -1,7 +1,5 @@
 """Command blocks of a page, followed in order as its reader does."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Real processes in tests: their environment, their descendants, and waiting with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

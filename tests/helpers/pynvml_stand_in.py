@@ -4,8 +4,6 @@ units and errors.
 No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 import types

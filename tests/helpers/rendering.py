@@ -1,7 +1,5 @@
 """The charts, the values they are tested with, and both releases of Helm that must render them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -6,8 +6,6 @@ wait for the slowest, collectives for the slowest link. Texts and verdicts are t
 which judge the numbers here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A made-up /sys with InfiniBand adapters and GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 HEALTHY = {

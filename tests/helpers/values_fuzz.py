@@ -1,7 +1,5 @@
 """Random values of a chart: sets that fit its schema, and mutations of them."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import operator

@@ -1,7 +1,5 @@
 """Packages of the charts, a registry for them, and keys to sign them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

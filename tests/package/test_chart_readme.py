@@ -2,8 +2,6 @@
 chart really has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import yaml

@@ -2,8 +2,6 @@
 the ones scraped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

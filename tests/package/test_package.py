@@ -5,8 +5,6 @@ repository.
 chart is rendered.
 """
 
-from __future__ import annotations
-
 import os
 import tarfile
 from pathlib import Path

@@ -2,8 +2,6 @@
 switched off.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

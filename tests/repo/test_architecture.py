@@ -1,7 +1,5 @@
 """docs/architecture.md names what a contributor looks for."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -2,8 +2,6 @@
 would run.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

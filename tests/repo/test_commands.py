@@ -2,8 +2,6 @@
 in the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

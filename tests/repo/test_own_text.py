@@ -1,7 +1,5 @@
 """Findings are data: no regular expression reads text that this project wrote."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

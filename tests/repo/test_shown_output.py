@@ -3,8 +3,6 @@
 UPDATE_GOLDEN=1 writes the pictures.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """`make test-of` finds tests of every source."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack import test_of

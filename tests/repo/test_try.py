@@ -1,7 +1,5 @@
 """`make try`, with the torch of the tests in place of a download."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

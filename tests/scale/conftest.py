@@ -4,8 +4,6 @@ Their pods run nothing: KWOK sets them ready and gives them an address. The test
 only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Nodes are simulated: threads send the report of one node each, at a random momen
 HTTP are real.
 """
 
-from __future__ import annotations
-
 import argparse
 import concurrent.futures
 import copy

@@ -4,8 +4,6 @@ are real.
 The devices are those of hand-made ResourceSlices on simulated nodes: no driver prepares them.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ pods.
 Run by `make scale`. Each test prints its figures.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import uuid

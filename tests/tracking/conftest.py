@@ -2,8 +2,6 @@
 environment `track`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 No fault of a server may end, hold or delay the training; what the server has afterwards is counted.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -6,8 +6,6 @@ if that is a command which the notes of a chart name. Each release has a namespa
 cluster, on CPUs; several run at once.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -9,8 +9,6 @@ collector must only survive them.
 chooses others.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Barrier of a group of real processes: all ranks start or none, and replaced ranks rejoin."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

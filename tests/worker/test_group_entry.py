@@ -1,7 +1,5 @@
 """The entry script without an agent, in every installed POSIX shell."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

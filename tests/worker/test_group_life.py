@@ -1,7 +1,5 @@
 """A running group of real processes: start order, end, failures, logs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -2,8 +2,6 @@
 of the group.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import resource

@@ -2,8 +2,6 @@
 link out of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

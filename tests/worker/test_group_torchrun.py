@@ -1,7 +1,5 @@
 """A group's task whose `torchrun` is ddp-launch: scripts as they are, and how the task ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """train.py: what it learns, saves and resumes, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

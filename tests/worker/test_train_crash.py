@@ -6,8 +6,6 @@ it would be after a crash, once with all deletions undone that were not synced, 
 of them undone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

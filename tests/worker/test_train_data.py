@@ -1,7 +1,5 @@
 """What is learned: the labels of each kind of line, and the loss beside a plain loop."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

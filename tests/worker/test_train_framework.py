@@ -1,7 +1,5 @@
 """train_framework.py: what it learns, saves and resumes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ A run of two nodes is stopped and resumed, and ends with the weights of a run th
 The verdict names a rank that crashes, and one that hangs.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path

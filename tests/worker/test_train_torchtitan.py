@@ -2,8 +2,6 @@
 itself needs a GPU.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal
