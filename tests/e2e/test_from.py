@@ -78,7 +78,7 @@ def logs_when_both(space: Namespace, text: str) -> list[str]:
 
     def logs():
         pods = space.objects("pods", "app.kubernetes.io/instance=run")
-        found = [space.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
+        found = [space.logs(each, "task") for each in pods if has_begun(each)]
         assert not any("[FATAL]" in log for log in found), found
         return found if len(found) == 2 and all(text in log for log in found) else []
 

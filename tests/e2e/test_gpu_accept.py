@@ -203,7 +203,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace):
             "storage",
         }
         assert set(verdicts.values()) <= {"PASS", "WARN", "SKIP"}, report["reason"]
-        output = namespace.logs(pod["metadata"]["name"], "accept")
+        output = namespace.logs(pod, "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
             assert tag in output
     passes(namespace, "daemonset/accept-gpu-accept")

@@ -97,7 +97,7 @@ def test_environment(namespace, workload):
     run_ids = set()
     for number in (0, 1):
         pod = pods[f"t-{number}"]
-        lines = namespace.logs(pod["metadata"]["name"], "task").splitlines()
+        lines = namespace.logs(pod, "task").splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
         master = f"t-0.env-group.{namespace.name}.svc.cluster.local"
         about = {"number": number, "master": master, "pod": pod["metadata"]["name"]}

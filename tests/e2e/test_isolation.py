@@ -115,7 +115,7 @@ def test_only_ranks_of_a_group_reach_its_agents(namespace, strangers):
 
 def text_of(space: Namespace, pod: dict) -> str:
     started = pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {"running"}
-    return space.logs(pod["metadata"]["name"], "task") if started else ""
+    return space.logs(pod, "task") if started else ""
 
 
 def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace, strangers):

@@ -86,7 +86,7 @@ def test_a_group_of_three_images(namespace):
     launch(namespace, text, *images("image", "helperImage"))
     assert jobset_ends(namespace) == "Completed"
     words = {
-        host: namespace.logs(rank(namespace, host)["metadata"]["name"], "task")
+        host: namespace.logs(rank(namespace, host), "task")
         for host in ("trainer-0", "shell-0", "python-0")
     }
     assert "sum 2.0" in words["trainer-0"] and "[DONE] node=0 world=2 " in words["trainer-0"]

@@ -213,7 +213,7 @@ def test_no_credential_leaves_its_secret(namespace, planted):
 
     def logs():
         pods = node_pods(namespace)
-        return [namespace.logs(pod["metadata"]["name"], "trainer") for pod in pods]
+        return [namespace.logs(pod, "trainer") for pod in pods]
 
     wait_until(lambda: sum("runs" in text for text in logs()) == 2, "the program runs", 120)
     wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)

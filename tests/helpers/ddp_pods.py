@@ -187,7 +187,7 @@ def completes_without(space: Namespace, number: int) -> dict[int, str]:
     pods = node_pods(space)
     assert ended == "Complete", [status["state"] for pod in pods for status in containers(pod)]
     done = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
-    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    return {node_index(pod): space.logs(pod, "trainer") for pod in done}
 
 
 def logs_by_node(space: Namespace) -> dict[int, str]:
@@ -197,7 +197,7 @@ def logs_by_node(space: Namespace) -> dict[int, str]:
         for pod in node_pods(space)
         if any("waiting" not in status["state"] for status in containers(pod))
     ]
-    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+    return {node_index(pod): space.logs(pod, "trainer") for pod in started}
 
 
 def end_of_pod(pod: dict) -> End | None:

@@ -71,7 +71,7 @@ def output(space: Namespace, host: str, release: str = "grp") -> str:
         "running",
         "terminated",
     }
-    return space.logs(pod["metadata"]["name"], "task") if started else ""
+    return space.logs(pod, "task") if started else ""
 
 
 def wait_for_output(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:

@@ -145,8 +145,9 @@ class Namespace:
     def pods(self, release: str) -> list[dict]:
         return self.objects("pods", f"app.kubernetes.io/instance={release}")
 
-    def logs(self, pod: str, container: str) -> str:
-        return self.kubectl("logs", pod, "-c", container)
+    def logs(self, pod: str | dict, container: str) -> str:
+        name = pod if isinstance(pod, str) else pod["metadata"]["name"]
+        return self.kubectl("logs", name, "-c", container)
 
     def wait_for_end(self, release: str, ranks: int, deadline_s: float = 180) -> list[dict]:
         """Wait until `ranks` pods of the release have ended, with success or failure."""

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,14 +177,18 @@ def checks(text: str) -> list[dict]:
     return found["items"]
 
 
+def parts(node: object) -> Iterator[dict]:
+    """Every object within, itself first."""
+    if isinstance(node, dict):
+        yield node
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for each in below:
+        yield from parts(each)
+
+
 def pod_templates(node: object) -> list[dict]:
     """Every pod template in an object or a list of objects, of any kind."""
-    if isinstance(node, list):
-        return [found for each in node for found in pod_templates(each)]
-    if not isinstance(node, dict):
-        return []
-    own = [node] if "containers" in (node.get("spec") or {}) else []
-    return own + [found for each in node.values() for found in pod_templates(each)]
+    return [each for each in parts(node) if "containers" in (each.get("spec") or {})]
 
 
 def containers(node: object) -> list[dict]:

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept import fabric, peer_comparison, registry
@@ -38,52 +37,31 @@ HEALTHY = {
 FLOP_PER_TOKEN = 3.0e9
 
 
-def each(value: float) -> list[float]:
-    return [value] * GPUS
-
-
-@dataclass
 class Hardware:
     """Shares of what healthy hardware reaches, by GPU or by pair of GPUs, and what is wrong."""
 
-    node: str
-    seed: int = 0
-    compute: list[float] = field(default_factory=lambda: each(1.0))
-    memory: list[float] = field(default_factory=lambda: each(1.0))
-    host_link: list[float] = field(default_factory=lambda: each(1.0))
-    links: dict[tuple[int, int], float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 1.0))
-    cpus: float = 1.0  # of one NUMA node
-    training: float = 1.0  # what no other check measures
-    exchange: float = 1.0  # of collectives, although each link is right
-    kept: list[float] = field(
-        default_factory=lambda: each(1.0)
-    )  # time that is not lost to single calls
-    late_s: list[float] = field(default_factory=lambda: each(0.0))
-    gpus: list[Gpu] = field(default_factory=list)
-    ports: list[fabric.Port] = field(default_factory=list)
-    telemetry: list[dict] = field(default_factory=lambda: [{"readings": 40} for _ in range(GPUS)])
-    under_load: list[dict] = field(
-        default_factory=lambda: [{} for _ in range(GPUS)]
-    )  # facts of the links
-    failures: dict[str, list[Problem]] = field(default_factory=dict)  # of a check
-    wrong: dict[int, tuple[list[str], list[int]]] = field(
-        default_factory=dict
-    )  # rank -> wrong elements, senders
-    own_error: list[float] = field(default_factory=lambda: each(0.0))
-    diverged: set[int] = field(default_factory=set)
-    odd_bits: set[int] = field(default_factory=set)
-    volume: str = ""  # its error
-    far: set[int] = field(default_factory=set)
-    seen: int = GPUS  # GPUs that torch sees
-    pci_gpus: list[str] = field(default_factory=list)
-    xids: list[dict] = field(default_factory=list)
-    broken: dict[str, Problem] = field(default_factory=dict)  # check -> why it has no evidence
-    added: list[Evidence] = field(default_factory=list)
-
-    def __post_init__(self):
+    def __init__(self, node: str, seed: int = 0):
+        self.node, self.seed = node, seed
+        self.compute, self.memory, self.host_link = ([1.0] * GPUS for _ in range(3))
+        self.links = dict.fromkeys(PAIRS, 1.0)
+        self.cpus = 1.0  # of one NUMA node
+        self.training = 1.0  # what no other check measures
+        self.exchange = 1.0  # of collectives, although each link is right
+        self.kept = [1.0] * GPUS  # time that is not lost to single calls
+        self.late_s, self.own_error = ([0.0] * GPUS for _ in range(2))
+        self.telemetry: list[dict] = [{"readings": 40} for _ in range(GPUS)]
+        self.under_load: list[dict] = [{} for _ in range(GPUS)]  # facts of the links
+        self.failures: dict[str, list[Problem]] = {}  # of a check
+        self.wrong: dict[int, tuple] = {}  # rank -> wrong elements, senders
+        self.diverged, self.odd_bits, self.far = set(), set(), set()  # ranks, GPUs
+        self.volume = ""  # its error
+        self.seen = GPUS  # GPUs that torch sees
+        self.xids: list[dict] = []
+        self.broken: dict[str, Problem] = {}  # check -> why it has no evidence
+        self.added: list[Evidence] = []
         self.gpus = [
             Gpu(
-                device, f"GPU-{self.node}-{index}", H100, f"0000:{index}b:00.0", "570.86", f"165{index}-{self.node}",
+                device, f"GPU-{node}-{index}", H100, f"0000:{index}b:00.0", "570.86", f"165{index}-{node}",
                 "96.00", "G520", ecc=True, ecc_uncorrected=0, remap_failed=False, pages_pending=False, clock_reasons=1,
                 sm_mhz_max=1980, temperature_c=30, pcie_replays=0, pcie_gen_max=5, pcie_width_max=16,
                 power_limit_w=700.0, power_default_w=700.0, nvlinks_up=18, nvlinks_down=0, nvlink_errors=0,
@@ -100,7 +78,7 @@ class Hardware:
 
     def report(self) -> dict:
         """The report that accept-node would write."""
-        noise = random.Random(self.seed)
+        self.noise = random.Random(self.seed)
         report = complete_report(self.node, REQUESTED)
         report["facts"]["gpu_models"] = [H100] * self.seen
         checks = list(self.added)
@@ -110,19 +88,22 @@ class Hardware:
             if name in self.broken:
                 evidence = Evidence(problems=[self.broken[name]])
             else:
-                evidence = getattr(self, f"_{name}")(lambda: 1 + noise.uniform(-0.01, 0.01))
+                evidence = getattr(self, f"_{name}")()
                 evidence.problems += self.failures.get(name, [])
             evidence.name, evidence.duration_s = name, 1.0
             checks.append(evidence)
         report["checks"] = [dataclasses.asdict(evidence) for evidence in checks]
         return json.loads(to_json(report, None))
 
-    def _speeds(self, names: tuple[str, ...], shares: list[float], jitter) -> Evidence:
+    def jitter(self) -> float:
+        return 1 + self.noise.uniform(-0.01, 0.01)
+
+    def _speeds(self, names: tuple[str, ...], shares: list[float]) -> Evidence:
         """Numbers of each GPU, which are compared."""
         found = Evidence()
         for name in names:
             rates = {
-                device: HEALTHY[name] * share * jitter()
+                device: HEALTHY[name] * share * self.jitter()
                 for device, share in zip(DEVICES, shares, strict=True)
             }
             unit = "TFLOP/s" if name.startswith("gemm") else "GB/s"
@@ -131,7 +112,7 @@ class Hardware:
             ]
         return found
 
-    def _environment(self, jitter) -> Evidence:
+    def _environment(self) -> Evidence:
         near = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
         return Evidence(
             facts={
@@ -143,9 +124,9 @@ class Hardware:
             }
         )  # fmt: skip
 
-    def _compute(self, jitter) -> Evidence:
+    def _compute(self) -> Evidence:
         found = self._speeds(
-            tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute, jitter
+            tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute
         )
         found.facts |= {
             "telemetry": dict(zip(DEVICES, self.telemetry, strict=True)),
@@ -155,13 +136,13 @@ class Hardware:
         found.facts["kept"] = {"gemm_bf16": shares}
         return found
 
-    def _host(self, jitter) -> Evidence:
+    def _host(self) -> Evidence:
         found = Evidence()
         memory, cores = (
-            {"numa0": 300 * jitter(), "numa1": 300 * jitter()},
+            {"numa0": 300 * self.jitter(), "numa1": 300 * self.jitter()},
             {"numa0 CPU 0": 4.0, "numa1 CPU 60": 4.0},
         )
-        cores |= {f"numa{i % 2} CPU {i}": 4.0 * jitter() for i in range(1, 8)}
+        cores |= {f"numa{i % 2} CPU {i}": 4.0 * self.jitter() for i in range(1, 8)}
         cores["numa1 CPU 60"] *= self.cpus
         peer_comparison.compare(found, "host_memory", memory)
         peer_comparison.compare(found, "host_compute", cores)
@@ -171,8 +152,8 @@ class Hardware:
         ]
         return found
 
-    def _memory(self, jitter) -> Evidence:
-        found = self._speeds(("memory_copy", "memory_triad"), self.memory, jitter)
+    def _memory(self) -> Evidence:
+        found = self._speeds(("memory_copy", "memory_triad"), self.memory)
         found.measurements += [
             Measurement("memory_tested", 76.0, "GiB", device) for device in DEVICES
         ]
@@ -182,10 +163,10 @@ class Hardware:
         }
         return found
 
-    def _links(self, jitter) -> Evidence:
-        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
+    def _links(self) -> Evidence:
+        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link)
         rates = {
-            f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter()
+            f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * self.jitter()
             for (a, b), share in self.links.items()
         }
         found.measurements += [
@@ -203,7 +184,7 @@ class Hardware:
         }  # fmt: skip
         return found
 
-    def _repeatability(self, jitter) -> Evidence:
+    def _repeatability(self) -> Evidence:
         found = Evidence(facts={"hash_group": dict.fromkeys(DEVICES, GROUP)})
         found.measurements = [
             Measurement("repeats", 100.0, "repeats", device) for device in DEVICES
@@ -234,7 +215,7 @@ class Hardware:
             for label, d in zip(labels, DEVICES, strict=True)
         ]
 
-    def _training(self, jitter) -> Evidence:
+    def _training(self) -> Evidence:
         """DDP ends a step when its last rank ends it."""
         per_rank = [
             0.1 / (c * k * min(1, 2 * m))
@@ -242,7 +223,7 @@ class Hardware:
         ]
         alone, noise = (
             [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank],
-            jitter(),
+            self.jitter(),
         )
         together = (
             max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
@@ -257,13 +238,13 @@ class Hardware:
         ]  # fmt: skip
         return training_steps.evidence(results, PLAN, 1)
 
-    def _collectives(self, jitter) -> Evidence:
+    def _collectives(self) -> Evidence:
         curves = {}
         for name in sweep.NAMES:
             seconds = (
                 sweep.factor(name, GPUS)
                 * 2**30
-                / (355e9 * self.exchange * min(self.links.values()) * jitter())
+                / (355e9 * self.exchange * min(self.links.values()) * self.jitter())
             )
             curves[name] = {str(2**30): [seconds] * 5}
         results = []
@@ -274,7 +255,7 @@ class Hardware:
             )
         return sweep.evidence(results, PLAN, 1)
 
-    def _correctness(self, jitter) -> Evidence:
+    def _correctness(self) -> Evidence:
         averaged = max(self.own_error) / GPUS
         results = [
             rank | {
@@ -285,8 +266,10 @@ class Hardware:
         ]  # fmt: skip
         return ddp_reference.evidence(results, PLAN, 1)
 
-    def _stragglers(self, jitter) -> Evidence:
-        compute = [0.2 / (c * k) * jitter() for c, k in zip(self.compute, self.kept, strict=True)]
+    def _stragglers(self) -> Evidence:
+        compute = [
+            0.2 / (c * k) * self.jitter() for c, k in zip(self.compute, self.kept, strict=True)
+        ]
         arrival = [seconds + late for seconds, late in zip(compute, self.late_s, strict=True)]
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
@@ -296,7 +279,7 @@ class Hardware:
         ]
         return stragglers.evidence(results, PLAN, 1)
 
-    def _storage(self, jitter) -> Evidence:
+    def _storage(self) -> Evidence:
         fine = {
             "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
             "read_bytes": 9 << 20,

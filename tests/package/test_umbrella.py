@@ -18,6 +18,7 @@ from tests.helpers.rendering import (
     each_helm,
     objects,
     output,
+    parts,
     pod_templates,
     refusal,
     scenarios,
@@ -108,19 +109,11 @@ def test_openshift_gives_the_user_also_to_a_dependency(umbrella):
     """null in the values of a parent removes no default of a dependency."""
     world = {"global": {"compatibility": {"openshift": {"adaptSecurityContext": "force"}}}}
     values = {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS} | world
-    contexts = [
-        each for item in rendered("helm", umbrella, values).values() for each in pod_contexts(item)
-    ]
+    items = rendered("helm", umbrella, values).values()
+    contexts = [each["securityContext"] for each in parts([*items]) if "containers" in each]
     assert len(contexts) > len(CHARTS)
     assert not [each for each in contexts if {"runAsUser", "runAsGroup", "fsGroup"} & set(each)]
     assert all(each["runAsNonRoot"] for each in contexts)
-
-
-def pod_contexts(node: object) -> list[dict]:
-    """Security contexts of every pod in an object."""
-    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    own = [node["securityContext"]] if isinstance(node, dict) and "containers" in node else []
-    return own + [found for each in below for found in pod_contexts(each)]
 
 
 @each_chart

@@ -13,6 +13,7 @@ import yaml
 from hack.paths import REPO
 from tests.generator.test_jobgen_docs import COMMANDS as OF_JOBGEN
 from tests.helpers.pages import code
+from tests.helpers.rendering import parts
 from tests.repo.test_readme import as_rendered, installs
 
 FOLDERS = ("README.md", "docs/*.md", "charts/*/README.md", "values-examples/*/README.md")
@@ -58,16 +59,10 @@ def objects(page: Path) -> list[dict]:
     return found
 
 
-def labels(value: object) -> Iterator[dict]:
+def labels(value: object) -> list[dict]:
     """Labels of an object and of every pod template inside it."""
-    if isinstance(value, dict):
-        if isinstance(value.get("metadata"), dict):
-            yield value["metadata"].get("labels") or {}
-        for each in value.values():
-            yield from labels(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from labels(each)
+    found = [each.get("metadata") for each in parts(value)]
+    return [each.get("labels") or {} for each in found if isinstance(each, dict)]
 
 
 def selects(page: Path, command: str) -> bool | None:
