@@ -145,6 +145,11 @@ class Rank:
         )
 
 
+def codes(*ranks: Rank) -> list[int]:
+    """With which they end."""
+    return [rank.wait() for rank in ranks]
+
+
 class Group:
     def __init__(self, folder: Path):
         self.folder = folder

@@ -27,6 +27,7 @@ from gpuworker.launch.protocol import NodeInfo, Status
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.fleet_reports import broken_report, complete_report
+from tests.helpers.group_agents import codes
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
 from tests.helpers.launchers import Run
 from tests.helpers.processes import alive, descendants, free_port, until
@@ -91,7 +92,7 @@ def test_strangers_neither_release_nor_end_a_group(group, key):
     assert "\nran" not in leader.output(), "a stranger released the group"
     peak = peak_mib(leader.sidecar.pid)
     others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
-    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0], leader.output("agent")
+    assert codes(*others, leader) == [0, 0, 0], leader.output("agent")
     assert peak < MOST_MIB and "Traceback" not in leader.output("agent"), leader.output("agent")
 
 
@@ -175,7 +176,7 @@ def test_a_killed_agent_changes_nothing(group):
         rank.start_agent()
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     (group.folder / "stop").touch()
-    assert [rank.wait() for rank in ranks] == [0, 0, 0], [rank.output() for rank in ranks]
+    assert codes(*ranks) == [0, 0, 0], [rank.output() for rank in ranks]
 
 
 # It never ends by itself, and takes a moment to save.

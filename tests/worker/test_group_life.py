@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.helpers.group_agents import codes
 from tests.helpers.processes import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -104,7 +105,7 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
     group.write_plan(AUXILIARY, workload="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
     trainers = [group.start_rank(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
-    assert [trainer.wait() for trainer in trainers] == [0, 0]
+    assert codes(*trainers) == [0, 0]
     start = time.monotonic()
     buffer.until_output("\ncaught")
     assert time.monotonic() - start > 2
@@ -135,7 +136,7 @@ def test_a_failed_auxiliary_task_does_not_end_the_group(group):
     assert buffer.wait() == 0
     assert "step=run exit_code=9" in buffer.output()
     assert "the group goes on without this auxiliary task" in buffer.output()
-    assert [trainer.wait() for trainer in trainers] == [0, 0]
+    assert codes(*trainers) == [0, 0]
 
 
 @pytest.mark.parametrize("others_end_first", [False, True])

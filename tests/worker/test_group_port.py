@@ -17,6 +17,7 @@ from gpuworker.group.protocol import CODEC, Reply, Request
 from gpuworker.group.rank_server import MAX_STRANGERS
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
+from tests.helpers.group_agents import codes
 from tests.helpers.hostile_messages import peak_mib
 from tests.helpers.processes import until
 
@@ -60,7 +61,7 @@ def send(rank, *parts: bytes) -> bytes:
 def completes(group, leader):
     """The other ranks join, and the group runs to its end."""
     others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
-    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0]
+    assert codes(*others, leader) == [0, 0, 0]
     assert "Traceback" not in leader.output("agent"), leader.output("agent")
     assert len(leader.output("agent").splitlines()) < 10, "strangers do not fill the log"
 
@@ -102,7 +103,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
         rank.touch("go")
         assert rank.wait() == 0
         (group.folder / "go").touch()
-        assert [each.wait() for each in others] == [0, 0]
+        assert codes(*others) == [0, 0]
     finally:
         stop.set()
         for thread in threads:
@@ -193,7 +194,7 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     forge()
     (group.folder / "stop").touch()
-    assert [rank.wait() for rank in ranks] == [0, 0, 0]
+    assert codes(*ranks) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("key", [b"short", None])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.chart_programs import mount
-from tests.helpers.group_agents import Group, Rank
+from tests.helpers.group_agents import Group, Rank, codes
 from tests.helpers.processes import free_port
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def test_the_ranks_of_a_task_form_one_world_twice_in_a_row(task):
         task.start(number, f"torchrun {FLAGS} {task.program}; torchrun {task.program}")
         for number in (0, 1)
     ]
-    assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
+    assert codes(*ranks) == [0, 0], ranks[0].output() + ranks[1].output()
     for rank in ranks:
         assert rank.output().count("[STEP] world=2") == 2
         assert len(re.findall(r"^\[DONE\] .*world=2", rank.output(), re.MULTILINE)) == 2
@@ -83,7 +83,7 @@ def test_a_world_that_saves_because_one_pod_is_stopped_counts_as_stopped_on_all_
     for rank in ranks:
         rank.until_output("waits\n")
     ranks[1].main.send_signal(signal.SIGTERM)
-    assert [rank.wait() for rank in ranks] == [75 if recovers else 143, 143]
+    assert codes(*ranks) == [75 if recovers else 143, 143]
     assert recovers or "stopped step=run exit_code=75" in ranks[0].output()
 
 
@@ -98,7 +98,7 @@ def test_a_world_that_saves_because_one_pod_is_stopped_counts_as_stopped_on_all_
 def test_every_way_to_torchrun_is_the_launcher(task, way):
     end = " | cat" if "pipefail" in way else ""
     ranks = [task.start(number, f"{way} {task.program}{end}") for number in (0, 1)]
-    assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
+    assert codes(*ranks) == [0, 0], ranks[0].output() + ranks[1].output()
     world = 1 if "standalone" in way else 2
     assert all(
         f"[STEP] world={world}" in rank.output() and "[DONE]" in rank.output() for rank in ranks
