@@ -7,14 +7,22 @@ import yaml
 
 from tests.helpers.kube import API_VERSIONS, Namespace, jobgen, wait_until
 
-TORCHRUN = [
-    "torchrun",
-    "--nnodes=2",
-    "--nproc_per_node=1",
-    "--rdzv-backend=c10d",
-    "/app/src/train.py",
-]
-PYTHON = ["python3", "-u", "/app/src/train.py"]
+# Kind -> its spec; `pod` is the pod of most of them.
+MANIFESTS = """
+pod: &torchrun {spec: {containers: [&container {name: main, image: IMAGE, command: &words [torchrun,
+  --nnodes=2, --nproc_per_node=1, --rdzv-backend=c10d, /app/src/train.py],
+  env: &env [{name: OMP_NUM_THREADS, value: '1'}],
+  resources: {requests: {cpu: 100m, memory: 256Mi}}}]}}
+PyTorchJob: {pytorchReplicaSpecs: {Master: &role {replicas: 1, template: {spec: {containers: [
+  {<<: *container, command: [python3, -u, /app/src/train.py]}]}}}, Worker: *role}}
+Job: {completions: 2, parallelism: 2, completionMode: Indexed, template: *torchrun}
+JobSet: {replicatedJobs: [{name: w, replicas: 1, template: {spec: {parallelism: 2, completions: 2,
+  template: *torchrun}}}]}
+TrainJob: {runtimeRef: {name: torch-distributed}, trainer: {numNodes: 2, numProcPerNode: 1,
+  image: IMAGE, command: *words, env: *env}}
+StatefulSet: {replicas: 2, serviceName: t, selector: {}, template: *torchrun}
+"""
+KINDS = ("PyTorchJob", "Job", "JobSet", "TrainJob", "StatefulSet")
 # As in the guides: the rank from the name of the pod, a pipe, and a torchrun amid other commands.
 SCRIPT = """set -euo pipefail
 NODE_RANK=${HOSTNAME##*-} # of a StatefulSet
@@ -24,45 +32,15 @@ grep -c "status=finished" /tmp/log | sed s/^/lines=/
 """
 
 
-def pod(image: str, command: list[str]) -> dict:
-    container = {
-        "name": "main",
-        "image": image,
-        "command": command,
-        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
-    }
-    return {"spec": {"containers": [container]}}
-
-
 def manifests(image: str) -> dict[str, dict]:
-    torchrun, python = pod(image, TORCHRUN), pod(image, PYTHON)
-    job = {"spec": {"parallelism": 2, "completions": 2, "template": torchrun}}
-    trainer = {"numNodes": 2, "numProcPerNode": 1, "image": image, "command": TORCHRUN,
-               "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}  # fmt: skip
-    roles = {
-        "Master": {"replicas": 1, "template": python},
-        "Worker": {"replicas": 1, "template": python},
-    }
-    return {
-        "PyTorchJob": {"pytorchReplicaSpecs": roles},
-        "Job": {
-            "completions": 2,
-            "parallelism": 2,
-            "completionMode": "Indexed",
-            "template": torchrun,
-        },
-        "JobSet": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": job}]},
-        "TrainJob": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
-        "StatefulSet": {"replicas": 2, "serviceName": "t", "selector": {}, "template": torchrun},
-    }
+    return yaml.safe_load(MANIFESTS.replace("IMAGE", image))
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         pytest.param(kind, marks=pytest.mark.matrix if number else ())
-        for number, kind in enumerate(manifests(""))
+        for number, kind in enumerate(KINDS)
     ],
 )
 def test_what_became_of_a_manifest_runs(namespace, kind):
@@ -91,8 +69,8 @@ def converted(kind: str, spec: dict) -> str:
 
 
 def test_a_script_of_a_stateful_set_runs_as_it_is(namespace):
-    template = pod(namespace.cluster.image, ["bash", "-c", SCRIPT])
-    spec = {"replicas": 2, "serviceName": "old", "selector": {}, "template": template}
+    spec = manifests(namespace.cluster.image)["StatefulSet"]
+    spec["template"]["spec"]["containers"][0]["command"] = ["bash", "-c", SCRIPT]
     namespace.install("run", "job-group", values=converted("StatefulSet", spec))
     logs = logs_when_both(namespace, "\nlines=")
     assert sorted(log.rpartition("\nlines=")[2].splitlines()[0] for log in logs) == ["1", "1"], logs

@@ -17,16 +17,15 @@ from tests.helpers.rendering import objects, output
 
 NOW = "2026-11-01T10:00:00Z"
 LATER = "2026-11-01T10:07:00Z"
-GROUP = {
-    "schemaVersion": 1,
-    "name": "rl",
-    "tasks": {
-        "learner": {"numNodes": 2, "run": "train"},
-        "buffer": {"run": "serve"},
-        "eval": {"run": "score", "dependsOn": {"buffer": "started"}},
-    },
-    "primaryTasks": ["learner"],
-}
+GROUP = yaml.safe_load("""
+schemaVersion: 1
+name: rl
+tasks:
+  learner: {numNodes: 2, run: train}
+  buffer: {run: serve}
+  eval: {run: score, dependsOn: {buffer: started}}
+primaryTasks: [learner]
+""")
 RUN = {"nodes": 3}
 
 

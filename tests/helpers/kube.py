@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.processes import ran
 
@@ -206,17 +207,27 @@ def racks(cluster: Cluster, label: str) -> Iterator[list[str]]:
             cluster.kubectl("label", "node", node, f"{label}-")
 
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {}
+spec:
+  restartPolicy: Never
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers: [{name: main, securityContext: {allowPrivilegeEscalation: false,
+    capabilities: {drop: [ALL]}}}]
+"""
+
+
 def start_pod(
     space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object
 ):
     """A pod of the worker image that the level `restricted` admits."""
-    security = {"runAsNonRoot": True, "runAsUser": 65532}
-    security |= {"seccompProfile": {"type": "RuntimeDefault"}}
-    locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    main = {"name": "main", "image": space.cluster.image, "command": command}
-    main |= {"securityContext": locked, **(container or {})}
-    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [main]} | spec
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    pod = yaml.safe_load(POD)
+    pod["metadata"]["name"] = name
+    own = {"image": space.cluster.image, "command": command}
+    pod["spec"]["containers"][0] |= own | (container or {})
+    pod["spec"] |= spec
     space.apply(json.dumps(pod))
 
 
