@@ -20,46 +20,40 @@ FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
 SCRIPTS = int(os.environ.get("FROM_SCRIPTS", 50))
 
 
-def pod(command, **spec) -> dict:
-    container = {
-        "name": "main",
-        "image": "registry.example.com/train:1",
-        "command": command,
-        "env": [{"name": "EPOCHS", "value": "3"}, {"name": "MASTER_ADDR", "value": "x"}],
-        "resources": {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": 8}},
-    }
-    return {
-        "spec": {
-            "containers": [container],
-            "nodeSelector": {"nvidia.com/gpu.product": "H100"},
-            **spec,
-        }
-    }
+POD = """\
+containers:
+- name: main
+  image: registry.example.com/train:1
+  env: [{name: EPOCHS, value: "3"}, {name: MASTER_ADDR, value: x}]
+  resources: {requests: {cpu: "4"}, limits: {nvidia.com/gpu: 8}}
+nodeSelector: {nvidia.com/gpu.product: H100}
+"""
 
 
-TORCHRUN = [
-    "torchrun",
-    "--nnodes=4",
-    "--nproc_per_node",
-    "8",
-    "--rdzv-backend=c10d",
-    "train.py",
-    "--lr",
-    "3e-4",
-]
+def pod(command, **fields) -> dict:
+    spec = yaml.safe_load(POD) | fields
+    spec["containers"][0]["command"] = command
+    return {"spec": spec}
+
+
+TORCHRUN = shlex.split(
+    "torchrun --nnodes=4 --nproc_per_node 8 --rdzv-backend=c10d train.py --lr 3e-4"
+)
 SCRIPT = "set -e\npip install x # first\nexec torchrun --node-rank=${HOSTNAME##*-} train.py --tag a#3 2>&1 | tee log\n"
 ROLES = {
     kind: {"replicas": count, "template": pod(["python", "-u", "/train.py", "--epochs=3"])}
     for kind, count in (("Master", 1), ("Worker", 3))
 }
-TRAINER = {
-    "numNodes": 4,
-    "numProcPerNode": 8,
-    "image": "registry.example.com/train:1",
-    "command": ["torchrun", "train.py"],
-    "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}},
-    "env": [{"name": "EPOCHS", "value": "3"}],
-}
+TRAIN_JOB = """\
+runtimeRef: {name: torch-distributed}
+trainer:
+  numNodes: 4
+  numProcPerNode: 8
+  image: registry.example.com/train:1
+  command: [torchrun, train.py]
+  resourcesPerNode: {limits: {nvidia.com/gpu: 8}}
+  env: [{name: EPOCHS, value: "3"}]
+"""
 INDEXED = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
 PART = {
     "name": "w",
@@ -71,7 +65,7 @@ MANIFESTS = {
     "Job": {**INDEXED, "template": pod(TORCHRUN)},
     "StatefulSet": {"replicas": 4, "serviceName": "t", "selector": {}, "template": pod(TORCHRUN)},
     "PyTorchJob": {"nprocPerNode": "8", "pytorchReplicaSpecs": ROLES},
-    "TrainJob": {"runtimeRef": {"name": "torch-distributed"}, "trainer": TRAINER},
+    "TrainJob": yaml.safe_load(TRAIN_JOB),
     "JobSet": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [PART]},
 }
 
@@ -185,14 +179,12 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     assert got[0] == got[1], (command, values)
 
 
-INDEX_FIELD = {
-    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
-}
-PLACES = [
-    {"name": "SHARD", "valueFrom": INDEX_FIELD},
-    {"name": "WORLD_SIZE", "value": "8"},
-    {"name": "LR", "value": "1"},
-]
+PLACES = """\
+- name: SHARD
+  valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+- {name: WORLD_SIZE, value: "8"}
+- {name: LR, value: "1"}
+"""
 
 
 @pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "a-0.rl"}])
@@ -202,9 +194,8 @@ def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variabl
         "echo $PWD $JOB_COMPLETION_INDEX $SHARD $WORLD_SIZE $0",
         "$(MASTER_ADDR) $(LR) $(JOB_COMPLETION_INDEX)",
     ]
-    values, _ = converted(
-        jobgen, "Job", job(["sh", "-c", *words], workingDir=str(tmp_path), env=PLACES)
-    )
+    own = {"workingDir": str(tmp_path), "env": yaml.safe_load(PLACES)}
+    values, _ = converted(jobgen, "Job", job(["sh", "-c", *words], **own))
     task = values["tasks"]["my-run"]
     assert "workingDir" not in json.dumps(task["podTemplate"])
     rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", "LR": "1", **variables}
@@ -426,9 +417,7 @@ REFUSED = {
     "arguments for an image's own command": manifest("Job", job([], args=["--epochs", "3"])),
     "more nodes than a run can have": manifest("Job", {**job(), "parallelism": 2000}),
     "a group file": "name: rl\nexecution: parallel\n---\nname: a\nrun: x\n",
-    "a work queue": manifest(
-        "Job", {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}
-    ),
+    "a work queue": manifest("Job", {**job(), "completions": 10, "completionMode": "NonIndexed"}),
     "a Job of Volcano": ALONE.replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": ALONE.replace("registry.example.com/train:1", "${IMAGE}"),
     "a key that is there twice": ALONE.replace("spec:", "kind: Job\nspec:", 1),

@@ -87,7 +87,7 @@ def printed_at(space: Namespace, host: str, text: str, release: str = "grp") -> 
     pod = rank(space, host, release)["metadata"]["name"]
     lines = space.kubectl("logs", pod, "-c", "task", "--timestamps").splitlines()
     stamp = next(line.split()[0] for line in lines if text in line)
-    return datetime.datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+    return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
 def started_at(space: Namespace, host: str, release: str = "grp") -> float:
