@@ -5,6 +5,9 @@ sidecars.
 import pytest
 
 from tests.helpers.rendering import (
+    CLAIM,
+    USES,
+    claimed,
     containers,
     each_chart,
     pod_templates,
@@ -30,26 +33,10 @@ def test_what_never_ends_has_no_end(chart, workload, value):
     assert value in refusal(chart, {"workload": workload, value: 60})
 
 
-CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
-USES = {"resources": {"claims": [{"name": "gpus"}]}}
-PROGRAM = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "containers": [USES]}}}
-TESTS = {
-    "podTemplate": {
-        "spec": {"resourceClaims": [CLAIM], "initContainers": [{"name": "accept", **USES}]}
-    }
-}
-CLAIMED = {
-    "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
-    "gpu-accept": {"gpuResourceName": "", **TESTS},
-    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM)
-    | {"gpuResourceName": ""},
-}
-
-
 @each_chart
 def test_gpus_may_come_from_a_claim_alone(chart):
     """The program still knows their number."""
-    found = containers(render(chart, CLAIMED[chart]))
+    found = containers(render(chart, claimed(chart)))
     (container,) = [each for each in found if "claims" in each.get("resources", {})]
     assert container["resources"] == USES["resources"]
     env = {each["name"]: each.get("value") for each in container["env"]}
@@ -62,11 +49,7 @@ def test_gpus_that_come_from_nowhere_are_refused(chart):
     """Without a claim, and with one that another container uses."""
     other = {"initContainers": [{"name": "other", "image": "x", **USES}], "resourceClaims": [CLAIM]}
     for spec in {}, other:
-        values = CLAIMED[chart] | {"podTemplate": {"spec": spec}}
-        if chart == "job-group":
-            values = task(accelerator={"types": ["H100"], "count": 8}, podTemplate={"spec": spec})
-            values |= {"gpuResourceName": ""}
-        assert "resources.claims" in refusal(chart, values)
+        assert "resources.claims" in refusal(chart, claimed(chart, spec))
 
 
 @each_chart

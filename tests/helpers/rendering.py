@@ -150,6 +150,23 @@ def task(**fields: object) -> dict:
     return {**GROUP, "tasks": {"t": {"run": "true", **fields}}}
 
 
+CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
+USES = {"resources": {"claims": [{"name": "gpus"}]}}
+
+
+def claimed(chart: str, spec: dict | None = None, nodes: int = 1) -> dict:
+    """Values of a run whose GPUs come from a claim alone, that of a pod with this spec."""
+    if spec is None:
+        tests, program = {"initContainers": [{"name": "accept", **USES}]}, {"containers": [USES]}
+        spec = {"resourceClaims": [CLAIM], **(tests if chart == "gpu-accept" else program)}
+    pod = {"podTemplate": {"spec": spec}}
+    if chart == "job-group":
+        values = task(numNodes=nodes, accelerator={"types": ["H100"], "count": 8}, **pod)
+    else:
+        values = {"gpusPerNode": 8, "nodes": nodes, **pod}
+    return {**values, "gpuResourceName": ""}
+
+
 @functools.cache
 def rendered(helm: str, scenario: Scenario) -> str:
     return output(helm, scenario.chart, scenario.values)

@@ -11,36 +11,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.rendering import claimed
 from tests.scale.test_scale import ON_FAKE_NODES, bound, until_bound
 from tests.scale.test_scale import space as space  # a fixture
 
 RANKS, GPUS, WITH_DEVICES = 4, 8, 6
-CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
-USES = {"resources": {"claims": [{"name": "gpus"}]}}
-TEMPLATE = {"spec": {"resourceClaims": CLAIMS, "containers": [USES]}}
-TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept", **USES}]}}
-CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
-RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **ON_FAKE_NODES}
-TASK = {"numNodes": RANKS, "run": "true", "podTemplate": TEMPLATE}
-TASK |= {"accelerator": {"types": ["H100"], "count": GPUS}}
-GROUP = {
-    "schemaVersion": 1,
-    "name": "grp",
-    "tasks": {"t": TASK},
-    "gpuResourceName": "",
-    **ON_FAKE_NODES,
-}
+JOB = {"workload": "job", "fleet": {"enabled": False}}
 CHARTS = {
-    "Job of ddp-run": ("ddp-run", RUN),
-    "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
-    "Job of gpu-accept": (
-        "gpu-accept",
-        {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS}
-        | CLAIMED
-        | ON_FAKE_NODES,
-    ),
-    "JobSet of job-group": ("job-group", GROUP),
-    "Jobs of job-group": ("job-group", GROUP | {"workload": "jobs"}),
+    "Job of ddp-run": ("ddp-run", {}),
+    "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}),
+    "Job of gpu-accept": ("gpu-accept", JOB),
+    "JobSet of job-group": ("job-group", {}),
+    "Jobs of job-group": ("job-group", {"workload": "jobs"}),
 }
 
 
@@ -92,6 +74,11 @@ def claim_all(space: Namespace, driver: str, count: int):
     space.apply(CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
 
 
+def install(space: Namespace, chart: str, values: dict):
+    values = claimed(chart, nodes=RANKS) | values | ON_FAKE_NODES
+    space.install("run", chart, values=json.dumps(values))
+
+
 def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
     """Name of a pod -> (node, device) of each device that its claim got."""
     found = {}
@@ -104,8 +91,7 @@ def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
 
 @pytest.mark.parametrize("case", CHARTS)
 def test_every_pod_gets_the_devices_of_its_node(space, driver, case):
-    chart, values = CHARTS[case]
-    space.install("run", chart, values=json.dumps(values))
+    install(space, *CHARTS[case])
     until_bound(space, RANKS, 120)
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in space.objects("pods")}
     expected = {
@@ -118,8 +104,7 @@ def test_every_pod_gets_the_devices_of_its_node(space, driver, case):
 def test_a_pod_whose_devices_no_node_has_gets_no_node(space, driver):
     space.kubectl("delete", "resourceclaimtemplate", "gpus")
     claim_all(space, driver, GPUS + 1)
-    chart, values = CHARTS["Job of ddp-run"]
-    space.install("run", chart, values=json.dumps(values))
+    install(space, "ddp-run", {})
 
     def refused():
         events = [each for each in space.objects("events") if each["reason"] == "FailedScheduling"]
