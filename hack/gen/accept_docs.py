@@ -118,21 +118,21 @@ def page() -> str:
     ]
     for name, check in registry.node_checks().items():
         times = (
-            f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else ""
+            f"{check.seconds[level]:g} s" if level in check.seconds else ""
             for level in check_spec.LEVELS
         )
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
     parts.append(AFTER_CHECKS)
     for name, check in registry.world_checks().items():
-        flag = f"`--{name.replace('_', '-')}{' DIR' * check.spec.takes_volumes}`"
+        flag = f"`--{name.replace('_', '-')}{' DIR' * check.takes_volumes}`"
         parts.append(_row(f"[{name}](#{name})", flag, check.proves))
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
-        if check.spec.measures:
+        if check.measures:
             parts.append(
                 "\n| number | unit | better | noise | what it is | limit |\n|---|---|---|---|---|---|\n"
             )
-        for key, measure in check.spec.measures.items():
+        for key, measure in check.measures.items():
             limit = f"`{measure.limit}`" if measure.limit else "-"
             noise = (
                 "not compared"
@@ -144,9 +144,9 @@ def page() -> str:
             parts.append(
                 _row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit)
             )
-        if check.spec.faults:
+        if check.faults:
             parts.append(
-                f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n"
+                f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.faults)}.\n"
             )
     parts.append(WATCHES)
     for name, text in RUNNER.items():

@@ -134,6 +134,17 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart):
         ], path
 
 
+@each_chart
+def test_a_number_has_a_maximum_because_kubernetes_has_int32(chart):
+    root = schema(chart)
+    numbers = [
+        (path, node) for path, node in declared(root, root) if "integer" in node.get("type", "")
+    ]
+    assert len(numbers) > 3
+    for path, node in numbers:
+        assert node.get("maximum", 1 << 31) < 1 << 31 or "string" in node["type"], path
+
+
 @each_helm
 @each_chart
 def test_a_chart_that_has_these_as_subcharts_may_set_global(chart, helm):

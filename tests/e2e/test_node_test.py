@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.ddp_pods import assert_verdict, job_ended, node_pods, start, wait_for_ends
+from tests.helpers.ddp_pods import (
+    assert_verdict,
+    job_ended,
+    logs_by_node,
+    node_pods,
+    start,
+    wait_for_ends,
+)
 from tests.helpers.group_pods import install, jobset_ends, output
 from tests.helpers.kube import Namespace, wait_until
 
@@ -22,13 +29,17 @@ import os, sys
 if os.environ["NODE_RANK"] == "1" and os.environ["ATTEMPT"] == "0" and "accept-node" in sys.argv[0]:
     sys.argv += ["--inject", "nan-product"]
 """
-PROGRAM = "print('runs', flush=True)"
+PROGRAM = """
+import os
+print("runs as {RANK} of {WORLD_SIZE}".format(**os.environ), flush=True)
+"""
 LINE = "act=RMA kind=wrong-product"
 
 
-def begin(space: Namespace, mode: str, before: str) -> None:
+def begin(space: Namespace, mode: str, before: str, *settings: str) -> None:
     patient = ("--set", f"timeouts.joinSeconds={PATIENCE_S}")
-    start(space, "--set", f"preflight.nodeTest={mode}", *patient, program=PROGRAM, before=before)
+    mode = f"preflight.nodeTest={mode}"
+    start(space, "--set", mode, *patient, *settings, program=PROGRAM, before=before)
 
 
 def test_an_unfit_node_ends_all_and_new_pods_do_not_count(namespace: Namespace) -> None:
@@ -50,6 +61,30 @@ def test_a_node_that_stays_unfit_fails_the_run_at_the_fourth_start(namespace: Na
         for status in pod["status"]["containerStatuses"]
     ]
     assert any("(restart-loop)" in message and LINE in message for message in messages), messages
+
+
+@pytest.mark.parametrize("unfit", [pytest.param(0, marks=pytest.mark.matrix), 1])
+def test_a_spare_takes_the_place_and_no_pod_starts_again(namespace: Namespace, unfit: int) -> None:
+    begin(namespace, "gate", ON_NODE_1.replace("= 1", f"= {unfit}"), "--set", "spares=1")
+    found = wait_for_ends(namespace, 0, 1, 2, within_s=2 * PATIENCE_S)
+    assert [found[node].code for node in range(3)] == [0, 0, 0], found
+    assert LINE in found[unfit].message, found
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Complete"
+    logs = logs_by_node(namespace)
+    fit = [text for node, text in sorted(logs.items()) if node != unfit]
+    assert ["runs as 0 of 2" in fit[0], "runs as 1 of 2" in fit[1]] == [True, True], logs
+    assert len(node_pods(namespace)) == 3 and "runs as" not in logs[unfit]
+
+
+@pytest.mark.matrix
+def test_a_spare_without_room_does_not_hold_up_the_end(namespace: Namespace) -> None:
+    """A node has 64 CPUs."""
+    spares = len(namespace.cluster.schedulable_nodes()) - 1
+    begin(namespace, "gate", "", "--set", f"spares={spares},resources.requests.cpu=40")
+    wait_until(lambda: len(node_pods(namespace)) == 2 + spares, "all pods", 60)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 2 * PATIENCE_S) == "Complete"
+    ended = wait_for_ends(namespace, 0, 1, within_s=2 * PATIENCE_S)
+    assert [end.code for end in ended.values()] == [0, 0], ended
 
 
 def test_a_report_blocks_nobody_and_is_in_the_pod(namespace: Namespace) -> None:

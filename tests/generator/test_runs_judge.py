@@ -126,7 +126,7 @@ def test_ranks_that_a_failure_ended_are_no_finding():
             assert status.state == {"jobset": "restarting", "jobs": "failed"}[name]
             found.removed(rank)  # then the others say it
             first = next(each for each in found.judged().findings if each.first)
-            assert first.cause == "peer" and f"failed {rank} 7" in first.detail
+            assert (first.cause, first.ranks, first.exit_code) == ("PodDeleted", (rank,), 7)
 
 
 def test_a_run_without_pods_has_the_reason_of_its_object():
@@ -178,7 +178,8 @@ def test_the_launchers_verdict_is_the_cause_as_it_is(cause, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code"), [("PASS", 0), ("WARN", 0), ("FAIL", 1), ("INCOMPLETE", 2)]
+    ("verdict", "code"),
+    [("PASS", 0), ("WARN", 0), ("FAIL", 1), ("INCOMPLETE", 2), ("FAIL", 0), ("INCOMPLETE", 0)],
 )
 def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
     found = cluster("gpu-accept", nodes=1, gpusPerNode=8)
@@ -186,7 +187,23 @@ def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
     status = found.judged()
     (rank,) = status.ranks
     assert rank.detail == f"{verdict}: gemm_bf16 401 TFLOP/s" and rank.detail in table(status)
-    assert [each.detail for each in status.findings] == [rank.detail] * bool(code)
+    is_bad = verdict in ("FAIL", "INCOMPLETE")
+    assert [each.detail for each in status.findings] == [rank.detail] * is_bad
+    assert (status.state == "failed") is is_bad
+
+
+@pytest.mark.parametrize("page", [True, False])
+def test_pods_of_an_acceptance_that_a_quota_refuses_are_named(page):
+    found = cluster("gpu-accept", nodes=3)
+    if page:
+        found.page(ready=False)
+    owner = found.objects["daemonsets"][0]
+    owner["status"] = {"desiredNumberScheduled": 3}
+    found.event(owner["metadata"]["name"], "FailedCreate", "exceeded quota: gpus")
+    status = found.judged()
+    (finding,) = status.findings
+    assert (status.state, finding.cause, len(finding.ranks)) == ("pending", "FailedCreate", 3)
+    assert finding.detail == "exceeded quota: gpus"
 
 
 @pytest.mark.parametrize("nodes", [3, ["gpu-0", "gpu-1", "gpu-2"]])

@@ -3,7 +3,7 @@
 import torch
 
 from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.verdict import Check, judge_check
 from gpuworker.judgement.report import Evidence
@@ -28,5 +28,5 @@ def measured(check, plan: Plan) -> Evidence:
     return evidence
 
 
-def registered(check) -> Registered:
+def registered(check) -> Spec:
     return registry.load()[check.__name__.rpartition(".")[2]]

@@ -174,9 +174,9 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
         Limits((H100,) * requested.gpus),
     )
     report["checks"] = [
-        dataclasses.asdict(_evidence(name, registered.spec, plan, limits, node))
+        dataclasses.asdict(_evidence(name, registered, plan, limits, node))
         for name, registered in registry.node_checks().items()
-        if requested.level in registered.spec.seconds
+        if requested.level in registered.seconds
         and (not requested.checks or name in requested.checks)
     ]
     return with_changes(json.loads(to_json(report, None)), changes)
@@ -221,7 +221,7 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
         "environment": {
             "cuda_error": "", "cuda_error_kind": "", "gpus_expected": plan.gpus, "gpus_seen": plan.gpus,
             "pci_gpus": [], "ports": [],
-            "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {}, "gpu_direct": "",
+            "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {},
             "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
         },
         "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0), "models": dict.fromkeys(plan.devices, H100)},
@@ -240,7 +240,7 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
 
 def world_check(name: str, *problems: dict, ranks: int = 4, **numbers: float) -> dict:
     """A check across the nodes of a world with GPUs with its numbers, of which some may be others."""
-    measures = registry.world_checks()[name].spec.measures
+    measures = registry.world_checks()[name].measures
     values = {
         each: measure.least or (0.0 if measure.better == "lower" else 400.0)
         for each, measure in measures.items()

@@ -31,7 +31,7 @@ DEVICES = [f"cuda:{index}" for index in range(GPUS)]
 PAIRS = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
 HEALTHY = {
     "gemm_fp32": 48.0, "gemm_tf32": 400.0, "gemm_bf16": 720.0, "gemm_fp16": 730.0, "gemm_fp8": 1300.0,
-    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0, "link_both": 95.0,
+    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0,
     "link_peer": 380.0,
 }  # fmt: skip
 FLOP_PER_TOKEN = 3.0e9
@@ -119,7 +119,7 @@ class Hardware:
                 "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,
                 "pci_gpus": self.pci_gpus,
                 **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
-                "nearest_adapters": near, "gpu_direct": "dma-buf", "mps_share": "", "shm_bytes": 64 << 30,
+                "nearest_adapters": near, "mps_share": "", "shm_bytes": 64 << 30,
                 "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
             }
         )  # fmt: skip
@@ -164,7 +164,7 @@ class Hardware:
         return found
 
     def _links(self) -> Evidence:
-        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link)
+        found = self._speeds(("link_h2d", "link_d2h"), self.host_link)
         rates = {
             f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * self.jitter()
             for (a, b), share in self.links.items()
@@ -189,7 +189,7 @@ class Hardware:
         found.measurements = [
             Measurement("repeats", 100.0, "repeats", device) for device in DEVICES
         ]
-        names = registry.node_checks()["repeatability"].spec.fingerprints
+        names = registry.node_checks()["repeatability"].fingerprints
         usual = {
             device: {
                 name: hashlib.sha256(
@@ -221,20 +221,16 @@ class Hardware:
             0.1 / (c * k * min(1, 2 * m))
             for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)
         ]
-        alone, noise = (
-            [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank],
-            self.jitter(),
-        )
+        alone = [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank]
         together = (
             max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
         )
         results = [
             rank | {
                 "losses": [9.0, 2.0], "tokens": 8192,
-                "flop_per_token": FLOP_PER_TOKEN, "alone_s": [seconds * noise] * 9, "together_s": [together] * 9,
-                "all_reduce_s": 0.01,
+                "flop_per_token": FLOP_PER_TOKEN, "steps_s": [together] * 9,
             }
-            for rank, seconds in zip(self._ranks(), alone, strict=True)
+            for rank in self._ranks()
         ]  # fmt: skip
         return training_steps.evidence(results, PLAN, 1)
 

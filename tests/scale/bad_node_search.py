@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Pair
+from gpuworker.accept.checks.bad_nodes import plan
+from gpuworker.accept.checks.bad_nodes.plan import Pair
+from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
 WRONG, HUNG = "wrong data", "timed out"
@@ -19,7 +20,7 @@ class Fabric:
     or a text.
     """
 
-    bad: dict[Pair, float | str]  # a node, or the two of a link
+    bad: dict[tuple[int, ...], float | str]  # a node, or the two of a link
     noise: random.Random
 
     @classmethod
@@ -44,27 +45,27 @@ class Fabric:
             1 - NOISE, 1 + NOISE
         )
 
-    def is_named(self, findings: Findings) -> bool:
+    def is_named(self, found: Evidence) -> bool:
         """Whether the findings are exactly the faults."""
-        return accused(findings) == set(self.bad) and not findings.undecided
+        return accused(found) == set(self.bad) and not found.has(INCOMPLETE)
 
 
-def accused(findings: Findings) -> set[Pair]:
-    return {*findings.bad_nodes, *findings.bad_links}
+def accused(found: Evidence) -> set[tuple[int, ...]]:
+    faults = [problem for problem in found.problems if problem.verdict == FAIL]
+    return {tuple(map(int, problem.parts)) for problem in faults}
 
 
 def search(
     nodes: int, test: Callable[[Pair], float | str], **options: float
-) -> tuple[Findings, list[list[Pair]]]:
-    """The findings, and the pairs of each round."""
-    plan, rounds = BadNodeSearch(nodes, **options), []
-    tests = plan.run()
-    pairs = next(tests)
-    with contextlib.suppress(StopIteration):
-        while True:
-            rounds.append(pairs)
-            pairs = tests.send({pair: test(pair) for pair in pairs})
-    return plan.findings, rounds
+) -> tuple[Evidence, list[list[Pair]]]:
+    """The evidence, and the pairs of each round."""
+    rounds = []
+
+    def measure(pairs: list[Pair]) -> tuple[plan.Seen, set[int]]:
+        rounds.append(pairs)
+        return {pair: test(pair) for pair in pairs}, set()
+
+    return plan.search(list(map(str, range(nodes))), measure, **options), rounds
 
 
 def _severity(dice: random.Random) -> float | str:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from gpuworker.accept.checks.bad_nodes import plan
+from gpuworker.judgement.report import INCOMPLETE
 from tests.scale.bad_node_search import HUNG, Fabric, accused, search
 
 HEALTHY = 48.0
@@ -23,7 +24,7 @@ def test_64_nodes_all_faults_are_named_and_nothing_else(bad_nodes, bad_links):
         fabric = Fabric.draw(64, bad_nodes, bad_links, seed)
         findings, rounds = search(64, fabric.test)
         assert fabric.is_named(findings), (seed, fabric, findings)
-        assert len(rounds) <= 63 + 2 * 2
+        assert len(rounds) <= 63 + 2
 
 
 @pytest.mark.slow
@@ -46,7 +47,7 @@ def test_every_pair_is_tested_and_no_node_is_in_two_of_a_round(nodes):
     assert all(
         len({node for pair in round_ for node in pair}) == 2 * len(round_) for round_ in rounds
     )
-    assert not accused(findings) and not findings.undecided
+    assert not findings.problems
 
 
 def test_a_large_fleet_has_a_bounded_number_of_rounds(monkeypatch):
@@ -58,16 +59,16 @@ def test_a_large_fleet_has_a_bounded_number_of_rounds(monkeypatch):
 def test_a_bad_node_and_a_bad_link_are_distinguished():
     assert accused(search(16, slow_if(lambda pair: 5 in pair))[0]) == {(5,)}
     link, _ = search(16, slow_if(lambda pair: {5, 11} <= pair))
-    assert link.bad_links == {(5, 11): "16 GB/s, 16 GB/s, 16 GB/s"} and not link.bad_nodes
+    assert [(each.kind, each.parts) for each in link.problems] == [("bad-link", ["5", "11"])]
     several = {(0, 3), (0, 7), (0, 9)}
     assert accused(search(16, slow_if(lambda pair: tuple(sorted(pair)) in several))[0]) == several
 
 
 def test_one_slow_exchange_accuses_nothing():
-    """A single bad outcome, that no further test confirms."""
+    """A single bad outcome, which the pair alone does not confirm."""
     hiccups = iter([True])
     findings, _ = search(16, slow_if(lambda _: next(hiccups, False)))
-    assert not accused(findings) and not findings.undecided
+    assert not findings.problems
 
 
 def test_a_node_that_hangs_is_waited_for_three_times_only():
@@ -78,22 +79,18 @@ def test_a_node_that_hangs_is_waited_for_three_times_only():
 
 def test_of_two_nodes_the_bad_one_cannot_be_identified():
     findings, _ = search(2, lambda _: HUNG)
-    assert (
-        not accused(findings)
-        and list(findings.undecided) == [(0, 1)]
-        and HUNG in findings.undecided[0, 1]
-    )
+    assert [problem.verdict for problem in findings.problems] == [INCOMPLETE]
     with pytest.raises(ValueError, match="at least two"):
         search(1, lambda _: HUNG)
 
 
-def test_a_slow_majority_does_not_accuse_the_healthy_rest():
-    """Six of nine are slow: the reference is doubtful."""
+def test_a_slow_majority_accuses_nobody():
+    """Six of nine are slow."""
     factors = {node: 0.5 + node / 100 for node in (0, 1, 2, 3, 4, 8)}
-    slow = {(node,) for node in factors}
 
     def test(pair):
         return HEALTHY * min(factors.get(node, 1.0) for node in pair)
 
-    assert accused(search(9, test)[0]) <= slow
-    assert accused(search(9, test, expected_gbps=HEALTHY)[0]) in (set(), slow)
+    assert not accused(search(9, test)[0])
+    findings, _ = search(9, test, expected_gbps=HEALTHY)
+    assert [problem.verdict for problem in findings.problems] == [INCOMPLETE]

@@ -25,7 +25,7 @@ def test_healthy_links_pass_with_their_numbers(plan):
     assert check.verdict == "PASS", check.reason
     for device in plan.devices:
         found = {m.name: m.value for m in evidence.measurements if m.device == device}
-        assert all(found[name] > 0.1 for name in ("link_h2d", "link_d2h", "link_both"))
+        assert all(found[name] > 0.1 for name in ("link_h2d", "link_d2h"))
 
 
 def account(
@@ -155,7 +155,7 @@ def test_buffers_of_host_links_are_made_and_copied_near_their_gpu(monkeypatch):
         lambda *a, **k: used.append(os.sched_getaffinity(0)) or zeros_like(*a, **k),
     )
     links._measure_links([torch.device("cpu")], near, plan, Evidence())
-    made = 3  # Links are views of buffers that were made near their GPU
+    made = 2  # Links are views of buffers that were made near their GPU
     assert len(used) > made and used.count({max(before)}) == len(used) - made
     assert os.sched_getaffinity(0) == before
 

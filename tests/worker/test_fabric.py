@@ -19,10 +19,8 @@ from tests.helpers.sysfs_tree import add_adapter, add_pci, set_errors, set_port,
 
 @pytest.fixture
 def tree(monkeypatch, tmp_path):
-    """/sys of a node whose driver and modules allow GPUDirect."""
-    write(tmp_path / "module/nvidia_peermem", {"version": "1"})
+    """/sys of a node."""
     monkeypatch.setattr(fabric, "SYS", tmp_path)
-    monkeypatch.setattr(fabric, "DRIVER_VERSION", tmp_path / "version")
     return tmp_path
 
 
@@ -80,20 +78,6 @@ def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
     add_adapter(tree, 5, kind="EFA", link_layer="Unspecified", state="1: DOWN")
     assert found(monkeypatch).verdict == "PASS"
     assert len(fabric.ports()) == 5
-
-
-def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
-    add_adapter(tree, 0)
-    (tree / "module/nvidia_peermem/version").unlink()
-    (tree / "module/nvidia_peermem").rmdir()
-    monkeypatch.setattr("platform.release", lambda: "5.15.0-generic")
-    assert "cannot reach the memory of GPUs" in found(monkeypatch).reason
-    (tree / "version").write_text(
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n"
-    )
-    assert found(monkeypatch).verdict == "PASS" and fabric.gpu_direct() == "dma-buf"
-    monkeypatch.setattr("platform.release", lambda: "5.4.0-generic")
-    assert found(monkeypatch).verdict == "WARN"
 
 
 def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):

@@ -39,14 +39,14 @@ def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
 
 
 def test_what_the_node_finds_about_the_same_cause_is_no_other_suspect() -> None:
-    scaling = "node: weak_scaling 0.7 ratio is below the limit of 0.9 (torchtitan)"
+    words = "node: all_reduce_busbw 330 GB/s is below the warning limit of 342"
     for limits, part in (({1: 450.0}, "cuda:1"), (dict.fromkeys(range(GPUS), 450.0), "all 8 GPUs")):
-        slow = problem(FAIL, "limit", scaling, measure="weak_scaling", value=0.7)
-        bad = capped(with_problems("n1", "training"), limits)
+        slow = problem(WARN, "limit", words, measure="all_reduce_busbw", value=330.0)
+        bad = capped(with_problems("n1", "collectives"), limits)
         bad["checks"][-1] |= {"verdict": FAIL, "reason": "see problems", "problems": [slow]}
-        bad |= {"verdict": FAIL, "reason": "training: see problems"}
+        bad |= {"verdict": FAIL, "reason": "collectives: see problems"}
         fleet = merged(
-            bad, *(capped(with_problems(f"n{index}", "training"), {}) for index in (2, 3))
+            bad, *(capped(with_problems(f"n{index}", "collectives"), {}) for index in (2, 3))
         )
         assert parts(fleet) == [("n1", part, CONFIGURE)]
 

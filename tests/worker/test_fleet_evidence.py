@@ -38,7 +38,7 @@ def source_of(report: dict) -> list[Source]:
 LOWER_IS_BETTER = {
     name
     for check in node_checks().values()
-    for name, each in check.spec.measures.items()
+    for name, each in check.measures.items()
     if each.better == "lower"
 }
 OTHERS = [source for name in ("n2", "n3") for source in source_of(complete_report(name))]

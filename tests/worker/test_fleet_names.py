@@ -30,7 +30,7 @@ def words() -> list[str]:
         "mlx5_0",
     ]
     for name, check in node_checks().items():
-        texts += [name, check.proves, *check.spec.measures, *check.spec.faults]
+        texts += [name, check.proves, *check.measures, *check.faults]
     short = {text for text in texts if len(text) < 20}
     return sorted(
         short | {word for text in texts for word in re.findall(r"[A-Za-z0-9_:]{3,}", text)}

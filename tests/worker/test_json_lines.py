@@ -47,7 +47,7 @@ GARBAGE = [
     b'{"type": "Orders", "stop": 5}\n',
     b'{"type": "Orders", "attempt": true}\n',
     b'{"type": "Orders", "verdict": {"cause": "nonsense"}}\n',
-    b'{"type": "Orders", "verdict": {"cause": "done"}}\n',
+    b'{"type": "Orders", "verdict": {"cause": "finished"}}\n',
     b'{"type": "Status", "run_id": "r", "info": {}, "state": "dancing"}\n',
     b'{"type": "Status", "run_id": "r", "info": {}, "reports": [{"rank": "three"}]}\n',
     b'{"type": "Status", "run_id": "r", "info": {}, "reports": [{"rank": 3, "groups": {"0": "x"}}]}\n',
@@ -64,7 +64,7 @@ def test_everything_else_is_no_message(line):
 
 def test_fields_of_another_version_are_dropped_and_missing_ones_have_defaults():
     data = json.loads(encode(Status("run", NodeInfo(node=1))))
-    data["info"] = {"node": 1, "launcher": "other", "colour": "blue"}
+    data["info"] = {"node": 1, "interface": "eth7", "colour": "blue"}
     assert CODEC.decode(json.dumps(data).encode()) == Status(
-        "run", NodeInfo(node=1, launcher="other")
+        "run", NodeInfo(node=1, interface="eth7")
     )

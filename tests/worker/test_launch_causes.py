@@ -5,10 +5,11 @@ names.
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 
-from gpuworker.launch import root_cause
+from gpuworker.launch import python_hook, root_cause, stacks
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
@@ -272,3 +273,19 @@ def test_different_collectives_of_the_same_number_are_shown():
     known = nodes(*(RankReport(n, waits=True, last=last[n], failed=True) for n in (0, 1)))
     reason = verdict(known, timed_out(0), timed_out(1)).reason
     assert "[[4]]" in reason and "[[5]]" in reason
+
+
+@pytest.mark.parametrize(("line", "differ"), [(1, False), (2, True)])
+def test_a_rank_that_still_waits_and_one_that_timed_out_there_are_at_the_same_place(line, differ):
+    words = ("waits in all_reduce at a.py:1 in f", f"timed out at a.py:{line} in f")
+    found = stacks.table([RankReport(n, words=words[n], waits=True) for n in (0, 1)])
+    assert any("different" in each for each in found) is differ
+
+
+def test_a_stack_that_is_too_deep_is_not_walked_to_its_end():
+    frame, code = None, SimpleNamespace(co_filename="a.py", co_name="f")
+    for _ in range(python_hook.DEEP + 5):
+        frame = SimpleNamespace(f_back=frame, f_lineno=1, f_code=code)
+    found = python_hook.stack(frame)
+    assert len(found) <= python_hook.FRAMES and found[0] == ["a.py", 1, "f"]
+    assert not stacks.has_ended([{"main": True, "stack": found}])

@@ -68,6 +68,8 @@ def test_one_machine_needs_no_variables():
         "127.0.0.1",
     )
     assert config(environ={}).nproc_per_node == 1
+    two = config("--nnodes=2", "--node-rank=1", "--master-addr=node-0", environ={})
+    assert (two.nproc_per_node, two.master_port) == (1, 29500), "as torchrun"
     alone = config("--standalone", "--nproc-per-node=2", environ=TASK, NPROC_PER_NODE="")
     assert (alone.nnodes, alone.node_rank, alone.nproc_per_node, alone.master_addr) == (
         1,
@@ -85,6 +87,7 @@ def test_one_machine_needs_no_variables():
         (["--no-python", "sh", "-c", "x"], ["sh", "-c", "x"]),
         (["--no_python", "--", "sh", "--nnodes=9"], ["sh", "--nnodes=9"]),
         (["--", "--no-python", "sh"], ["sh"]),
+        (["-", "x"], [sys.executable, "-u", "-", "x"]),
         (
             [__file__, "--", "--nnodes", "9", ""],
             [sys.executable, "-u", __file__, "--", "--nnodes", "9", ""],
@@ -249,7 +252,22 @@ def test_interface_names_match_as_nccl_matches_them(setting, name, takes):
 
 def test_causes_have_unique_keys_and_all_codes():
     assert len({cause.key for cause in CAUSES}) == len(CAUSES)
-    assert {cause.code for cause in CAUSES} == {1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 72, 75, 143}
+    assert {cause.code for cause in CAUSES} == {
+        0,
+        1,
+        2,
+        64,
+        65,
+        66,
+        67,
+        68,
+        69,
+        70,
+        71,
+        72,
+        75,
+        143,
+    }
     assert all(cause.meaning and cause.remedy for cause in CAUSES)
 
 

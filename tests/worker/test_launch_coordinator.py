@@ -28,9 +28,7 @@ class Nodes:
         self.nodes: list[Node] = []
 
     def join(self, index: int, **info: object) -> str:
-        status = Status(
-            "llm", NodeInfo(node=index, pod=f"run-{index}", nnodes=2, nproc_per_node=1, **info)
-        )
+        status = Status("llm", NodeInfo(node=index, pod=f"run-{index}", **info))
         self.nodes.append(Node(status, self.now))
         return self.coordinator.join(self.nodes[-1], self.now)
 

@@ -42,7 +42,7 @@ def reply(port: int, data: bytes) -> bytes | None:
 def test_a_stranger_does_not_learn_the_runs_id(run) -> None:
     """Without a key the id is all that a message needs to be of the run."""
     run.pod(0, 2)
-    hello = encode(Status("guessed", NodeInfo(node=1, nnodes=2)))
+    hello = encode(Status("guessed", NodeInfo(node=1)))
     received = until(lambda: reply(run.port + 1, hello), "node 0 answers")
     assert ORDERS.decode(received).rejected and b"test" not in received
     run.pod(1, 2)
@@ -54,7 +54,7 @@ def test_a_problem_without_a_known_cause_is_no_hello(run, cause) -> None:
     """It would end every node: with success, or with a traceback."""
     program = [run.script("raise SystemExit(3)")]
     run.pod(0, 2, "--join-timeout=60", program=program)
-    info = NodeInfo(node=1, nnodes=2, problem=Failure("usage", "forged"))
+    info = NodeInfo(node=1, problem=Failure("usage", "forged"))
     forged = encode(Status("test", info)).replace(b'"usage"', f'"{cause}"'.encode())
     assert until(lambda: reply(run.port + 1, forged) is not None, "node 0 answers")
     run.pod(1, 2, "--join-timeout=60", program=program)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
 
 from tests.helpers.launchers import JOIN_TIMEOUT_S, Run
+from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,63 @@ def temporary(run: Run, node: int):
     folder = run.folder / f"tmp-{node}"
     folder.mkdir()
     return folder
+
+
+SPARE = ("--node-test=gate", "--spares=1")
+WORLD = """
+from os import environ as env
+print("rank {RANK} of {WORLD_SIZE}, node {NODE_RANK} of {NNODES}".format(**env), flush=True)
+"""
+
+
+def with_a_spare(run: Run, *codes: int, program: tuple = (), flags: tuple = ()) -> None:
+    program = program or [run.script(WORLD)]
+    for node, code in enumerate(codes):
+        folder = temporary(run, node)
+        run.pod(node, 2, *SPARE, *flags, program=program, FAULT_NODE_TEST=code, TMPDIR=folder)
+
+
+@pytest.mark.parametrize("unfit", [0, 1, 2])
+def test_a_spare_takes_the_place_of_an_unfit_node(run, unfit):
+    """Also of node 0, which then serves and trains nothing."""
+    with_a_spare(run, *(72 if node == unfit else 0 for node in range(3)))
+    assert run.wait() == [0, 0, 0], run.output
+    fit = [pod for pod in run.pods if pod.node != unfit]
+    for rank, pod in enumerate(fit):
+        assert f"rank {rank} of 2, node {rank} of 2" in pod.output, run.output
+    assert run.output.count("ranks started") == 2
+    assert run.pods[unfit].termination_message.startswith(f"node=n{unfit} gpu=GPU-7 act=RMA")
+
+
+def test_a_spare_that_nobody_needs_ends_well_however_late_it_is(run):
+    until_later = "import time; time.sleep(6)"
+    with_a_spare(run, 0, 0, program=[run.script(WORLD + until_later)])
+    until(lambda: run.output.count("of 2, node") == 2, "the world", 30)
+    run.pod(2, 2, *SPARE, FAULT_NODE_TEST=0, TMPDIR=temporary(run, 2))
+    assert run.wait() == [0, 0, 0], run.output
+    assert "ranks started" not in run.pods[2].output and 'phase="left out"' in run.pods[2].output
+    assert run.pods[2].seconds < run.pods[0].seconds, run.output
+
+
+def test_the_same_nodes_start_again_in_place(run):
+    at_first = "import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')"
+    again = ("--max-restarts-in-place=1",)
+    with_a_spare(run, 72, 0, 0, program=[run.script(WORLD + at_first)], flags=again)
+    assert run.wait() == [0, 0, 0], run.output
+    found = [run.output.count(f"\nrank {rank} of 2, node {rank} of 2") for rank in range(2)]
+    assert found == [2, 2], run.output
+
+
+def test_a_stop_of_node_0_that_only_serves_ends_the_run(run):
+    with_a_spare(run, 72, 0, 0, program=[run.script(WORLD + "import time; time.sleep(600)")])
+    until(lambda: run.output.count("of 2, node") == 2, "the world", 30)
+    run.pods[0].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(143, "stopped", "node 0 (pod run-0 on n0) got SIGTERM", within_s=60)
+
+
+def test_more_unfit_nodes_than_spares_end_all_and_are_named(run):
+    with_a_spare(run, 0, 72, 72)
+    run.assert_verdict(72, "node-test-failed", "(pod run-1 on n1)", "(pod run-2 on n2)")
 
 
 @pytest.mark.parametrize("unfit", [0, 1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import LEVELS
 from gpuworker.fleet import marks
-from gpuworker.fleet.marks import ACTIONS, HOLD, STATE, UNFIT, Result, Rules, State, decide
+from gpuworker.fleet.marks import ACTIONS, HOLD, RECENT, STATE, UNFIT, Result, Rules, State, decide
 from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
 from tests.helpers.node_api import node_object, patched
@@ -32,10 +32,12 @@ def said(verdict: str, at: float, kind: str = "", level: str = "quick", gpus: st
 class Cluster:
     """Nodes, and what patches of this installation make of them."""
 
-    def __init__(self, names: list[str], action: str = "taint", owner: str = OWN) -> None:
+    def __init__(
+        self, names: list[str], action: str = "taint", owner: str = OWN, patrol: bool = False
+    ) -> None:
         self.nodes = {name: node_object(name) for name in names}
         self.before = copy.deepcopy(self.nodes)
-        self.rules = Rules(action, owner)
+        self.rules = Rules(action, owner, patrol=patrol)
 
     def see(self, tests: dict[str, Result], now: float = NOW) -> tuple[dict[str, str], list[str]]:
         steps, shown, alerts = decide(list(self.nodes.values()), tests, self.rules, now)
@@ -291,7 +293,20 @@ def test_any_annotation_that_somebody_writes_is_left_alone_or_understood(text: s
 
 def test_all_levels_are_known_and_in_the_order_of_their_depth() -> None:
     assert set(LEVELS) <= set(marks.DEPTHS)
-    seconds = [
-        registry.node_checks()["memory"].spec.seconds.get(level, 0) for level in marks.DEPTHS
-    ]
+    seconds = [registry.node_checks()["memory"].seconds.get(level, 0) for level in marks.DEPTHS]
     assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_patrol_labels_the_nodes_by_how_recently_they_were_tested(action: str) -> None:
+    names = [f"n{index:02}" for index in range(20)]
+    cluster = Cluster(names, action, patrol=True)
+    for index, name in enumerate(names):
+        failed = index == 3  # its mark and its label are one patch
+        test = said(FAIL, NOW + index, WRONG) if failed else said(PASS, NOW + index)
+        cluster.see({name: test}, NOW + index)
+    fifths = [cluster.nodes[name]["metadata"]["labels"][RECENT] for name in names]
+    assert fifths == [str(index // 4) for index in range(20)] and cluster.marked() == {names[3]}
+    assert not decide(cluster.nodes.values(), {}, cluster.rules, NOW + 60)[0]
+    cluster.see({names[0]: said(WARN, NOW + 60)}, NOW + 60)
+    assert cluster.nodes[names[0]]["metadata"]["labels"][RECENT] == "4", "it was tested, too"

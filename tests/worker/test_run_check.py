@@ -14,7 +14,7 @@ import pytest
 
 from gpuworker.accept import check_process
 from gpuworker.accept.check_process import Stuck
-from gpuworker.accept.check_spec import Plan, Registered, Spec
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.judgement.report import Evidence
 from tests.helpers.evidence import not_measured
 from tests.helpers.processes import alive, until
@@ -45,8 +45,8 @@ def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
     return check_process.run(registered("compute", measure), PLAN, timeout_s)
 
 
-def registered(name: str, measure) -> Registered:
-    return Registered(name, "what it proves", Spec("COMPUTE", {}), measure)
+def registered(name: str, measure) -> Spec:
+    return Spec("COMPUTE", {}, name=name, proves="what it proves", measure=measure)
 
 
 def test_a_check_that_ends_is_what_it_found():

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from gpuworker.accept.check_spec import Measure, Plan, Registered, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.verdict import Check, judge_check
 from gpuworker.judgement.report import Evidence, Measurement, Problem
@@ -23,9 +23,7 @@ SPEC = Spec(
 
 
 def verdict(evidence: Evidence, spec: Spec = SPEC, **user: float) -> Check:
-    return judge_check(
-        Registered("compute", "", spec, None), evidence, Limits((H100, H100), user), PLAN
-    )
+    return judge_check(spec, evidence, Limits((H100, H100), user), PLAN)
 
 
 def evidence(first: float = 730, second: float = 730, latency: float = 5, **more) -> Evidence:
@@ -47,7 +45,7 @@ def evidence(first: float = 730, second: float = 730, latency: float = 5, **more
 
 def test_a_model_without_a_figure_is_a_warning_once_per_number():
     unknown = Limits(("NVIDIA X900",) * 2)
-    found = judge_check(Registered("compute", "", SPEC, None), evidence(), unknown, PLAN)
+    found = judge_check(SPEC, evidence(), unknown, PLAN)
     assert (found.verdict, found.reason) == (
         "WARN",
         "speed: no figure for NVIDIA X900; only compared with the fleet",

@@ -28,6 +28,7 @@
 "timeouts": {"joinSeconds": 600, "heartbeatSeconds": 60, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 900},
 "progressAction": "warn",
 "preflight": {"nodeTest": "off"},
+"spares": 0,
 "network": {"interface": ""},
 "rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": "", "podTemplate": {}}},
 "networkPolicy": {"enabled": true, "ingress": [], "restrictEgress": false, "egress": []},

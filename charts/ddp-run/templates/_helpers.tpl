@@ -73,14 +73,24 @@ and refuses it. */}}
 {{ $gate | ternary (list $codes.NODE_LOST $codes.NODE_UNFIT) (list $codes.NODE_LOST) | toJson }}
 {{- end }}
 
+{{/* Number of pods. Pod 0, which all need, ends last, and a spare that found no room does not hold up
+the end. */}}
+{{- define "ddp-run.completions" -}}
+{{- $pods := add .Values.nodes .Values.spares -}}
+completionMode: Indexed
+completions: {{ $pods }}
+parallelism: {{ $pods }}
+{{- if and .Values.spares (semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version) }}
+successPolicy: {rules: [{succeededIndexes: "0"}]}
+{{- end }}
+{{- end }}
+
 {{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call
 with root and id. */}}
 {{- define "ddp-run.indexed-job" -}}
 {{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
 {{- $lost := include "ddp-run.lostCodes" .root | fromJsonArray -}}
-completionMode: Indexed
-completions: {{ .root.Values.nodes | int64 }}
-parallelism: {{ .root.Values.nodes | int64 }}
+{{ include "ddp-run.completions" .root }}
 # Every attempt costs every index one failure, so this limits attempts.
 backoffLimitPerIndex: {{ .root.Values.maxRestarts | int64 }}
 {{- with .root.Values.activeDeadlineSeconds }}
@@ -154,9 +164,7 @@ replicatedJobs:
     replicas: 1
     template:
       spec:
-        completionMode: Indexed
-        completions: {{ .root.Values.nodes | int64 }}
-        parallelism: {{ .root.Values.nodes | int64 }}
+        {{- include "ddp-run.completions" .root | nindent 8 }}
         # The first failure that counts fails the Job. Per index, Kubernetes also numbers those that
         # do not count.
         backoffLimitPerIndex: 0

@@ -89,9 +89,14 @@ No NetworkPolicy, because of {{ include "ddp-run.hostNetwork" . | default
 {{- if and (include "ddp-run.exchanges" .) (not .Values.authentication.secretName) }}
 No key (authentication.secretName): messages between the pods are not signed.
 {{- end }}
-{{- range $name, $value := .Values.env }}
-{{- if and (regexMatch "(^|_)(API_?)?(KEY|TOKEN|SECRET)$|PASSWORD" $name) (not (kindIs "map" $value)) }}
-env.{{ $name }} is readable in the release. Take a credential from a Secret, with valueFrom.
+{{- end }}
+
+{{/* Credentials that an environment has as literals, for the notes; call with path and env. */}}
+{{- define "ddp-run.literals" -}}
+{{- $credential := "(^|_)(API_?)?(KEY|TOKEN|SECRET)$|PASSWORD" }}
+{{- range $name, $value := .env }}
+{{- if and (regexMatch $credential $name) (not (kindIs "map" $value)) }}
+{{ $.path }}.{{ $name }} is readable in the release. Take a credential from a Secret.
 {{- end }}
 {{- end }}
 {{- end }}

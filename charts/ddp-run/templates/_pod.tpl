@@ -46,6 +46,9 @@ spec:
         {{- with include "ddp-run.nodeTest" .root }}
         - --node-test={{ . }}
         {{- end }}
+        {{- with $values.spares }}
+        - --spares={{ . | int64 }}
+        {{- end }}
         - --output-dir=/out
         {{- if $parks }}
         - --idle-after-exit=/run/ddp

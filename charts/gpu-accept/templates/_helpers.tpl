@@ -23,23 +23,20 @@ app.kubernetes.io/component: fleet
 {{ if or .Values.fleet.listPods (ne .Values.nodeActions "none") }}yes{{ end }}
 {{- end }}
 
-{{/* Nodes that a Job tests: all, or those of one patrol. */}}
-{{- define "gpu-accept.podCount" -}}
-{{- $all := include "gpu-accept.nodeCount" . -}}
-{{- $share := div (mul $all .Values.patrol.percent) 100 | max 1 -}}
-{{ .Values.patrol.schedule | empty | ternary $all $share }}
-{{- end }}
-
 {{- define "gpu-accept.jobSpec" -}}
+{{- $nodes := include "gpu-accept.nodeCount" . -}}
+{{- if .Values.patrol.schedule }}{{/* a share */}}
+{{- $nodes = div (mul $nodes .Values.patrol.percent) 100 | max 1 }}
+{{- end -}}
 completionMode: Indexed
-completions: {{ include "gpu-accept.podCount" . }}
-parallelism: {{ include "gpu-accept.podCount" . }}
+completions: {{ $nodes }}
+parallelism: {{ $nodes }}
 {{- with .Values.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ . | int64 }}
 {{- end }}
 # A node that failed is not tested again, and the others are tested to the end.
 backoffLimitPerIndex: 0
-maxFailedIndexes: {{ include "gpu-accept.podCount" . }}
+maxFailedIndexes: {{ $nodes }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:

@@ -23,8 +23,21 @@ on a node that lost its GPUs: it must be tested, so the value does not matter.
 */}}
 {{- define "gpu-accept.nodeAffinity" -}}
 {{- $named := kindIs "slice" .Values.nodes -}}
-{{- if or $named (and (not .Values.nodeSelector) (eq .Values.device "cuda")) -}}
+{{- $chosen := or $named (and (not .Values.nodeSelector) (eq .Values.device "cuda")) -}}
+{{- if or $chosen .Values.patrol.schedule -}}
 nodeAffinity:
+{{- if .Values.patrol.schedule }}
+  preferredDuringSchedulingIgnoredDuringExecution: # nodes without this label, then "0" and so on
+    {{- range until 5 }}
+    - weight: {{ div 100 (add1 .) }}
+      preference:
+        matchExpressions:
+          - key: gpu-accept/recent
+            operator: NotIn
+            values: {{ untilStep . 5 1 | toStrings | toJson }}
+    {{- end }}
+{{- end }}
+{{- if $chosen }}
   requiredDuringSchedulingIgnoredDuringExecution:
     nodeSelectorTerms:
       {{- range $named | ternary .Values.nodes list }}
@@ -44,5 +57,6 @@ nodeAffinity:
       # AKS before 2023; the name is too common to accept any value.
       - matchExpressions: [{key: accelerator, operator: In, values: [nvidia]}]
       {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -315,7 +315,13 @@ if [ -n "$stopped" ]; then
   why=$(print_file end_reason)
   case $why in
     done) log "ended with the group"; finish 0 ;;
-    failed*) fatal "$FAILED" "stopped: $why" ;;
+    failed*)
+      # The pod of the rank that failed must end first: JobSet names the first, and deletes those
+      # that still run.
+      if [ -n "$GPU_CHARTS_MAY_FAIL" ]; then log "stopped: $why"; finish 0; fi
+      sleep 5
+      fatal "$FAILED" "stopped: $why"
+      ;;
   esac
   log "stopped step=$step exit_code=$code"
   finish "$STOPPED" # the Job replaces the pod of this rank and does not count a failure

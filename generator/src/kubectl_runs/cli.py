@@ -98,9 +98,8 @@ def list_(namespace, context, form) -> None:
     write(report.to_json(found) if form == "json" else text)
 
 
-def answer(name: str, kubectl: Kubectl, form: str, *parts: Callable[[Status], str]) -> None:
+def answer(found: Status, kubectl: Kubectl, form: str, *parts: Callable[[Status], str]) -> None:
     """Print the parts of a report; exit with 1 if the run has failed."""
-    found = look(kubectl, name)
     text = "".join(part(found) for part in parts) + not_read(kubectl)
     write(report.to_json(found) if form == "json" else text)
     sys.exit(found.state == "failed")
@@ -112,7 +111,8 @@ def answer(name: str, kubectl: Kubectl, form: str, *parts: Callable[[Status], st
 @FORMAT
 def status(name, namespace, context, form) -> None:
     """Show the ranks of a run: phase, node, and what each waits for."""
-    answer(name, Kubectl(namespace, context), form, report.summary, report.ranks)
+    kubectl = Kubectl(namespace, context)
+    answer(look(kubectl, name), kubectl, form, report.summary, report.ranks)
 
 
 @cli.command()
@@ -121,7 +121,10 @@ def status(name, namespace, context, form) -> None:
 @FORMAT
 def why(name, namespace, context, form) -> None:
     """Explain what a run waits for, or why it failed."""
-    answer(name, Kubectl(namespace, context), form, report.summary, report.findings)
+    kubectl = Kubectl(namespace, context)
+    found = look(kubectl, name)
+    log_reader.add_last_lines(kubectl, found)
+    answer(found, kubectl, form, report.summary, report.findings)
 
 
 @cli.command()

@@ -61,6 +61,7 @@ def judge(run: Run, objects: Objects) -> Status:
     warnings = warnings_of(run, objects["events"])
     mark_waiting(run)
     explain_missing(run, objects)
+    blame(run)
     for rank in run.ranks.values():
         for reason, message in {**warnings.get(rank.name, {}), **warnings.get(run.id, {})}.items():
             if reason in EXPLAINED_BY.get(rank.cause, ()):
@@ -117,7 +118,7 @@ def explain_missing(run: Run, objects: Objects) -> None:
     }
     for rank in run.ranks.values():
         job = jobs.get(rank.name, {})
-        if rank.pod or rank.cause == "NoNode":
+        if rank.pod or rank.cause:
             continue
         if is_true(job, "Complete"):
             rank.phase, rank.begun = "done", True
@@ -131,6 +132,16 @@ def explain_missing(run: Run, objects: Objects) -> None:
             rank.phase, rank.cause = "queued", "Suspended"
         else:
             rank.cause = "NoPod"
+
+
+def blame(run: Run) -> None:
+    """A rank that failed and whose pod is gone is known by what its peers were told."""
+    for peer in [each for each in run.ranks.values() if each.cause == "peer"]:
+        told = pods.PEER.search(peer.detail)
+        rank = run.ranks.get(told[1]) if told else None
+        if rank and not rank.pod:
+            rank.phase, rank.cause, rank.detail = "failed", "PodDeleted", ""
+            rank.exit_code, rank.ended_at, rank.begun = int(told[2]), peer.ended_at, True
 
 
 # The whole run

@@ -1,16 +1,19 @@
 """Logs of a run's ranks, as they are or as they appear."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
 
 from kubectl_runs.judge import Status
 from kubectl_runs.kubectl import Kubectl
+from kubectl_runs.pods import LINES
 from kubectl_runs.report import clean
-from kubectl_runs.runs import Rank
+from kubectl_runs.runs import CONTAINERS, Rank
 
 WAIT_S = 2.0  # between two looks for new pods
 LONGEST = 1 << 16  # bytes of a line
+NODE = re.compile(r"of node (\d+)")  # of the rank that a verdict of ddp-launch names
 
 
 def show(
@@ -46,3 +49,17 @@ def show(
                 each.join()
             return status
         time.sleep(WAIT_S)
+
+
+def add_last_lines(kubectl: Kubectl, status: Status) -> None:
+    """Give the first failure the last lines of its rank, unless the pod's message has them."""
+    first = next((each for each in status.findings if each.first), None)
+    if first is None or len(first.lines) > 1:
+        return
+    told = NODE.search(first.detail)
+    name = f"node-{told[1]}" if told else first.ranks[0]
+    rank = next((each for each in status.ranks if each.name == name and each.pod), None)
+    if rank is not None and rank.begun:
+        flags = "-c", CONTAINERS[status.chart], f"--tail={LINES}"
+        with kubectl.logs(rank.pod, *flags) as process:
+            first.lines = tuple(process.stdout.read().decode(errors="replace").splitlines())

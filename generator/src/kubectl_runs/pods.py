@@ -10,6 +10,7 @@ PEER = re.compile(r"(?:stopped|not started): failed (\S+) (\d+)")
 JOIN_TIMEOUT, STOPPED = 66, (75, 143)  # stopped and saved, stopped
 LINES = 20  # of a rank's output
 NODE_LOST = ("DeletionByTaintManager", "DeletionByPodGC", "NodeLost")
+UNACCEPTED = ("FAIL", "INCOMPLETE")  # verdicts of accept-node, at the start of its message
 PREPARES = (None, "PodInitializing", "ContainerCreating")
 
 
@@ -30,6 +31,8 @@ def judge(rank: Rank, run: Run) -> None:
         rank.exit_code, rank.ended_at = end.get("exitCode", 0), end.get("finishedAt") or ""
         rank.lines = tuple(message.splitlines()[-LINES:])
         rank.detail = headline(run, message) or rank.detail
+        if run.chart == ACCEPT and message.startswith(UNACCEPTED):
+            rank.phase, rank.cause = "failed", "not-accepted"
 
 
 def phase_of(pod: dict, run: Run, statuses: list[dict], state: dict) -> tuple[str, str, str]:

@@ -4,8 +4,11 @@ _QUEUE = "see the queue: kubectl get localqueue,workload"
 _IMAGE = "check the image's name, and the pull secret (imagePullSecrets)"
 _COMMAND = "check the command, its path and the image"
 _CREATE = "change what the message names (a field, quota, Pod Security, webhook)"
-_VOLUME = "check that the PersistentVolumeClaim exists, is bound and fits the nodes"
+_VOLUME = (
+    "check that the claim, Secret or ConfigMap of the message exists, and that a claim is bound"
+)
 _PREEMPTED = "nothing; another pod takes its place, or the run starts again"
+_GONE = "its pod is gone: see the log collector, or start it again"
 _NODE = "look at the node; Kubernetes replaces the pod by itself"
 REMEDIES = {
     # -- what a rank waits for
@@ -17,7 +20,7 @@ REMEDIES = {
     "ContainerCreating": "wait: the node pulls images and mounts volumes",
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
-    "InvalidImageName": _IMAGE,
+    "InvalidImageName": "write the image as REGISTRY/NAME:TAG, without https://",
     "ErrImageNeverPull": _IMAGE,
     "CreateContainerConfigError": "create the Secret or ConfigMap that the message names",
     "CreateContainerError": _COMMAND,
@@ -34,6 +37,7 @@ REMEDIES = {
     "barrier": "see what the ranks wait for that have not started",
     # -- why a rank ended
     "Error": "read the program's last lines",
+    "program-failed": "read its last lines",
     "OOMKilled": "raise resources.limits.memory, or use less",
     "StartError": _COMMAND,
     "ContainerCannotRun": _COMMAND,
@@ -49,6 +53,7 @@ REMEDIES = {
     "DeletionByPodGC": _NODE,
     "DeadlineExceeded": "raise activeDeadlineSeconds",
     "peer": "see the rank that failed first",
-    "BackoffLimitExceeded": "its pod is gone: see the log collector, or start it again",
+    "BackoffLimitExceeded": _GONE,
+    "PodDeleted": _GONE,
 }
 OTHER = "do what the message says"  # of Kubernetes, or of ddp-launch

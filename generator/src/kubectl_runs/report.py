@@ -64,8 +64,9 @@ def ranks(status: Status) -> str:
     rows = [("RANK", "PHASE", "NODE", "RESTARTS", "AGE", "DETAIL")]
     for found in alike.values():
         rank = found[0]
-        code = f"exit code {rank.exit_code}" if rank.exit_code else ""
-        detail = ": ".join(each for each in (rank.cause, code, clean(rank.detail)) if each)
+        code, said = f"exit code {rank.exit_code}" if rank.exit_code else "", clean(rank.detail)
+        known = () if code and said.startswith(code) else (rank.cause, code)  # a verdict has both
+        detail = ": ".join(each for each in (*known, said) if each)
         more = f", … ({len(found)} ranks)" if found[1:] else ""
         facts = rank.name + more, rank.phase, rank.node or "-", str(rank.replaced)
         rows.append((*facts, age(rank.started_at), detail))

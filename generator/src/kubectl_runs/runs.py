@@ -120,18 +120,21 @@ def _run(chart: str, name: str, item: dict, objects: Objects) -> Run:
     if chart == ACCEPT:
         pages = [each for each in objects["pods"] if _part_of(each, run) == "fleet"]
         run.page = max(pages, key=created, default={})
-        for name in _without_a_pod(run):
-            run.ranks[name] = Rank(name, "node", cause="NoNode")
+        refused = (item.get("status") or {}).get("desiredNumberScheduled", 0) - len(run.ranks)
+        for number, name in enumerate(_without_a_pod(run, refused)):
+            run.ranks[name] = Rank(name, "node", cause="NoPod" if number < refused else "NoNode")
     return run
 
 
-def _without_a_pod(run: Run) -> list[str]:
-    """Nodes that must report, as the page was told, and that no pod tests."""
+def _without_a_pod(run: Run, refused: int) -> list[str]:
+    """Nodes that must report, as the page was told, and that no pod tests. `refused`: pods that the
+    DaemonSet could not create.
+    """
     containers = run.page.get("spec", {}).get("containers", [])
     told = dict(arg.split("=", 1) for each in containers for arg in each["args"] if "=" in arg)
     if names := told.get("--expect-names"):
         return [name for name in names.split(",") if name not in run.ranks]
-    missing = int(told.get("--expect-nodes", 0)) - len(run.ranks)
+    missing = max(int(told.get("--expect-nodes", 0)) - len(run.ranks), refused)
     return [f"no-node-{number}" for number in range(missing)]
 
 

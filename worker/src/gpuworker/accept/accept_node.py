@@ -131,7 +131,7 @@ def run(
     asked = args.check or names
     # what the others depend on runs in any case
     chosen = [known[name] for name in names if name in (ENVIRONMENT, *asked)]
-    total_s = sum(check.spec.seconds[plan.level] for check in chosen)
+    total_s = sum(check.seconds[plan.level] for check in chosen)
     share = args.burn_in_seconds / total_s if plan.level == "burn-in" and chosen else 1
     evidence: Evidence | None = None
     for index, registered in enumerate(chosen):
@@ -140,7 +140,7 @@ def run(
             report.checks.append(not_done(registered.name, "not-run", f"not run: {why}"))
             continue
         inject = "" if index and plan.inject in fault_injection.RUNNER_FAULTS else plan.inject
-        seconds = registered.spec.seconds[plan.level] * share
+        seconds = registered.seconds[plan.level] * share
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
         evidence, evidence.duration_s = measured(registered, its_plan)
         if registered.name == ENVIRONMENT:
@@ -152,7 +152,7 @@ def run(
                 continue
         report.checks.append(evidence)
         limits, _ = limits_of(report.requested, tuple(report.models))
-        log_check(registered.spec.tag, judge_check(registered, evidence, limits, its_plan))
+        log_check(registered.tag, judge_check(registered, evidence, limits, its_plan))
 
 
 def started_before(path: Path, run_id: str) -> bool:

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpuworker.accept import errors
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.judgement.report import Evidence, not_done, to_json
 from gpuworker.runtime.log import log
 
@@ -38,7 +38,7 @@ class Stuck(Evidence):
 
 
 def run(
-    registered: Registered,
+    registered: Spec,
     plan: Plan,
     timeout_s: float | None = None,
     stopped: Callable[[], bool] = lambda: False,
@@ -57,7 +57,7 @@ def run(
         nonlocal logged
         if (now := time.monotonic()) - logged >= PROGRESS_S:
             logged, running_s = now, round(now - begin)
-            tag, name = registered.spec.tag, registered.name
+            tag, name = registered.tag, registered.name
             log(tag, check=name, running_s=running_s, expected_s=plan.seconds)
 
     with tempfile.TemporaryDirectory(prefix="accept-", ignore_cleanup_errors=True) as scratch:
@@ -138,7 +138,7 @@ def _child(work: Callable[[Connection], None], sender: Connection) -> None:
     work(sender)
 
 
-def measured(registered: Registered, plan: Plan) -> Evidence:
+def measured(registered: Spec, plan: Plan) -> Evidence:
     """The check's evidence, measured in this process."""
     try:
         if plan.injected("hung-check"):

@@ -102,8 +102,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Spec:
-    """`seconds`: level -> stated time on a healthy 8-GPU node. The check does not run at other
-    levels.
+    """A check. `seconds`: level -> stated time on a healthy 8-GPU node; the check does not run at
+    other levels.
     """
 
     tag: str
@@ -116,34 +116,25 @@ class Spec:
     takes_volumes: bool = False  # the flag takes folders to test
     prolog: tuple[str, ...] = ()  # the numbers at this level; the others have all
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
+    # What the registry adds. `measure` is for one node, `measure_world` for many: it is called on
+    # every rank, and its evidence is that of rank 0. None: the check cannot run there.
+    # `problems` raises LookupError, TypeError or ValueError on facts that are damaged.
+    name: str = ""
+    proves: str = ""
+    measure: Callable[[Plan], Evidence] | None = None
+    measure_world: Callable[[object, Plan], Evidence] | None = None
+    problems: Callable[[Evidence, Plan], None] | None = None
 
     def measures_at(self, level: str) -> dict[str, Measure]:
         if level != "prolog":
             return self.measures
         return {name: self.measures[name] for name in self.prolog}
 
-
-@dataclass(frozen=True)
-class Registered:
-    """A check that was found. `measure` is for one node, `measure_world` for many: it is called
-    on every rank, and its evidence is that of rank 0. None: the check cannot run there.
-
-    `problems` raises LookupError, TypeError or ValueError on facts that are damaged.
-    """
-
-    name: str
-    proves: str
-    spec: Spec
-    measure: Callable[[Plan], Evidence] | None
-    measure_world: Callable[[object, Plan], Evidence] | None = None
-    problems: Callable[[Evidence, Plan], None] | None = None
-
-    def at(self, level: str) -> Registered:
+    def at(self, level: str) -> Spec:
         """With the numbers of this level only."""
-        measures = self.spec.measures_at(level)
-        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, measures=measures))
+        return dataclasses.replace(self, measures=self.measures_at(level))
 
-    def for_nodes(self, count: int) -> Registered:
+    def for_nodes(self, count: int) -> Spec:
         """With the limits of the fabric instead of those of the links within a node, if there are
         several.
         """
@@ -151,6 +142,6 @@ class Registered:
             return self
         measures = {
             name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
-            for name, measure in self.spec.measures.items()
+            for name, measure in self.measures.items()
         }
-        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, measures=measures))
+        return dataclasses.replace(self, measures=measures)

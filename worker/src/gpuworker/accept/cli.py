@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept import fault_injection
-from gpuworker.accept.check_spec import LEVELS, Registered
+from gpuworker.accept.check_spec import LEVELS, Spec
 from gpuworker.accept.checks.environment import VERSIONS
 from gpuworker.accept.judge import at_level
 from gpuworker.accept.limits import RULES, key_and_number
@@ -17,7 +17,7 @@ from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.option_types import positive, positive_int
 
 
-def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
+def parse(checks: dict[str, Spec], description: str) -> argparse.Namespace:
     """Arguments, with `limits`, `expect` and `volumes` as dictionaries. Exits after --list and
     for wrong usage.
     """
@@ -82,7 +82,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     args.limits, args.expect = dict(args.limit), dict(args.expect)
     args.volumes = {name: Path(path) for name, path in args.volume}
     finders = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}
-    measures = {name for check in checks.values() for name in check.spec.measures}
+    measures = {name for check in checks.values() for name in check.measures}
     for option, given, known in (
         ("--check", args.check or (), at_level(args.level, checks)),
         ("--inject", filter(None, [args.inject]), finders),
@@ -112,7 +112,7 @@ def _of_environment(args: argparse.Namespace) -> None:
         args.gpus = args.gpus or len(uuids) or (int(count) if count.isdecimal() else 0)
 
 
-def listing(checks: dict[str, Registered]) -> list[str]:
+def listing(checks: dict[str, Spec]) -> list[str]:
     lines = ["CHECK            QUICK     FULL  BURN-IN   PROLOG  PROVES"]
     for check in checks.values():
         times = "".join(f"{_seconds(check, level):>9}" for level in LEVELS)
@@ -124,8 +124,8 @@ def listing(checks: dict[str, Registered]) -> list[str]:
     ]
 
 
-def _seconds(check: Registered, level: str) -> str:
-    return f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "-"
+def _seconds(check: Spec, level: str) -> str:
+    return f"{check.seconds[level]:g} s" if level in check.seconds else "-"
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from gpuworker.accept import errors, registry
-from gpuworker.accept.check_spec import LEVELS, Plan, Registered
+from gpuworker.accept.check_spec import LEVELS, Plan, Spec
 from gpuworker.accept.checks.collectives.operations import factor, operations
 from gpuworker.accept.checks.collectives.sweep import trial
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
@@ -79,7 +79,7 @@ def main() -> None:
     process_group.exit_now(0 if ok else 3)
 
 
-def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folder: Path) -> bool:
+def run_checks(context: RankContext, checks: list[Spec], plan: Plan, folder: Path) -> bool:
     """Run the checks in their order. True on all ranks: each of them passed, maybe with a warning.
 
     Rank 0 writes the report into `folder`, first with every check INCOMPLETE: a rank that dies ends
@@ -108,17 +108,17 @@ def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folde
     return verdicts <= {PASS, WARN}
 
 
-def _judged(registered: Registered, report: Report, path: Path) -> str:
+def _judged(registered: Spec, report: Report, path: Path) -> str:
     """Verdict of a check that has ended; the report is written with it."""
     judged = judge(report)
     (check,) = [each for each in judged.checks if each.name == registered.name]
-    log_check(registered.spec.tag, check)
+    log_check(registered.tag, check)
     with contextlib.suppress(OSError):  # `publish` reports it
         write_json(path, dataclasses.asdict(report) | judged.to_dict())
     return check.verdict
 
 
-def _unfinished_report(context: RankContext, checks: list[Registered], plan: Plan) -> Report | None:
+def _unfinished_report(context: RankContext, checks: list[Spec], plan: Plan) -> Report | None:
     """On rank 0 a report with the ranks of each node; None on the other ranks."""
     ranks = context.gather("rank", {"node": context.node, "gpu": context.gpu_model})
     if not ranks:
@@ -238,13 +238,13 @@ def parse_args() -> argparse.Namespace:
     add = group.add_argument
     for check in checks:
         folders = {"metavar": "DIR", "action": "append", "default": []}
-        takes = folders if check.spec.takes_volumes else {"action": "store_true"}
-        add(f"--{check.name.replace('_', '-')}", help=check.spec.across_nodes, **takes)
+        takes = folders if check.takes_volumes else {"action": "store_true"}
+        add(f"--{check.name.replace('_', '-')}", help=check.across_nodes, **takes)
     add("--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives")
     card = "GB/s of the network card of each GPU: ceiling of --collectives"
     add("--nic-gbps", type=float, help=card)
     add("--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes")
-    faults = sorted({fault for check in checks for fault in check.spec.faults})
+    faults = sorted({fault for check in checks for fault in check.faults})
     add("--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults))
     add("--inject-rank", type=int, default=-1, help="rank with the fault (default: the last)")
     args = parser.parse_args()

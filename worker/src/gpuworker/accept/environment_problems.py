@@ -13,6 +13,7 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.host_info import Xid
 from gpuworker.judgement import xids
 from gpuworker.judgement.kinds import KINDS
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Evidence
 from gpuworker.runtime import gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
@@ -36,6 +37,19 @@ SENSORS = {
     ("clock_reasons",): "reasons for low clocks",
     ("temperature_c",): "the temperature",
     ("pcie_replays",): "the replays of its PCIe link",
+}
+# What is equal on all GPUs of a node.
+COMPARED = {
+    "name": "model",
+    "driver": "driver",
+    "sm_mhz_max": "highest clock",
+    "pcie_gen_max": "PCIe generation",
+    "pcie_width_max": "PCIe width",
+    "persistence": "persistence mode",
+    "vbios": "VBIOS",
+    "inforom": "InfoROM",
+    "fabric_cluster": "NVLink domain",
+    "fabric_clique": "fabric clique",
 }
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3  # NVML_GPU_FABRIC_STATE_…
 TRUE = 1  # of a part of the health mask; 2: false, 0: not supported
@@ -83,13 +97,6 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     _identity(plan, gpus, evidence)
     fabric.problems([fabric.Port(**each) for each in facts["ports"]], evidence)
     fabric.far_from_adapters(facts["nearest_adapters"], evidence)
-    if (
-        plan.device == "cuda"
-        and any(port["up"] for port in facts["ports"])
-        and not facts["gpu_direct"]
-    ):
-        words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
-        evidence.warn("no-gpu-direct", f"network adapters cannot reach the memory of GPUs: {words}")
     _host(plan, facts, evidence)
 
 
@@ -303,29 +310,13 @@ def differences(gpus: list[Gpu], evidence: Evidence) -> None:
     """Warn of settings in which a GPU differs from most of the node, or the node without a most.
 
     That ECC is off is a problem of its own."""
-    fields = {
-        "name": "model",
-        "driver": "driver",
-        "sm_mhz_max": "highest clock",
-        "pcie_gen_max": "PCIe generation",
-        "pcie_width_max": "PCIe width",
-        "persistence": "persistence mode",
-        "vbios": "VBIOS",
-        "inforom": "InfoROM",
-        "fabric_cluster": "NVLink domain",
-        "fabric_clique": "fabric clique",
-    }
-    for field, words in fields.items():
-        values: dict[object, list[str]] = {}
-        for gpu in gpus:
-            if not gpu.lost:
-                values.setdefault(getattr(gpu, field), []).append(gpu.device)
-        if len(values) > 1:
-            groups = "; ".join(
-                f"{value} on {', '.join(devices)}" for value, devices in values.items()
-            )
-            text = f"the GPUs differ in {words}: {groups}"
-            most = max(values.values(), key=len)
-            few = [device for own in values.values() if own is not most for device in own]
-            for parts in [[device] for device in few] if len(few) < len(most) else [[]]:
-                evidence.warn("differ", ": ".join([*parts, text]), *parts)
+    reachable = [gpu for gpu in gpus if not gpu.lost]
+    for field, words in COMPARED.items() if reachable else ():
+        values = {gpu.device: getattr(gpu, field) for gpu in reachable}
+        usual, agree, odd = majority(values)
+        for device in odd if agree else ():
+            text = f"its {words} is {values[device]}, that of {agree} other GPUs is {usual}"
+            evidence.warn("differ", f"{device}: {text}", device)
+        if not agree:
+            several = ", ".join(f"{value} of {device}" for device, value in values.items())
+            evidence.warn("differ", f"the GPUs differ in {words}: {several}")

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import platform
 import re
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept import host_info
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 SYS = Path("/sys")
-DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
 # Counters that stay constant on a healthy port: of the standard, and of mlx5 (hw_counters).
 ERRORS = (
@@ -105,15 +103,22 @@ def problems(found: Sequence[Port], evidence: Evidence) -> None:
             words = f"{port.name}: this network port is down, {len(up)} like it are up"
             proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
             evidence.add(FAIL if proven else WARN, "port-down", words, port.name)
-        rates = [port.rate_gbps for port in up if port.rate_gbps]
-        usual = statistics.mode(rates) if rates else 0
-        for port in up if 2 * rates.count(usual) > len(rates) else ():
-            if port.rate_gbps and port.rate_gbps < usual:
-                words = (
-                    f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at "
-                    f"{usual:g}"
-                )
-                evidence.fail("port-slow", f"{port.name}: {words}", port.name)
+        rates = {port.name: port.rate_gbps for port in up if port.rate_gbps}
+        usual, agree, odd = majority(rates) if rates else (0, 0, [])
+        for name in odd if agree else ():
+            if rates[name] < usual:
+                words = f"runs at {rates[name]:g} Gb/s, others like it at {usual:g}"
+                evidence.fail("port-slow", f"{name}: this network port {words}", name)
+
+
+def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """How much each counter that grew has grown by."""
+    more = {name: count - before.get(name, count) for name, count in now.items()}
+    return {name: count for name, count in more.items() if count > 0}
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence) -> None:
@@ -121,23 +126,13 @@ def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence
     later = {port.name: port for port in after}
     for port in before:
         now = later.get(port.name)
-        if port.up and (now is None or not now.up):
-            evidence.fail(
-                "port-down",
-                f"{port.name}: this network port went down during the checks",
-                port.name,
-            )
-        grown = {
-            name: now.errors[name] - count
-            for name, count in port.errors.items()
-            if now and name in now.errors
-        }
-        if grown.pop("link_downed", 0) > 0 and now.up:
-            words = "the link of this network port went down and came back during the checks"
+        up, new = bool(now and now.up), grown(port.errors, now.errors if now else {})
+        fell = new.pop("link_downed", 0)
+        if (port.up and not up) or (up and fell):
+            words = f"this network port went down{' and came back' * up} during the checks"
             evidence.fail("port-down", f"{port.name}: {words}", port.name)
-        counts = ", ".join(f"{count} {name}" for name, count in grown.items() if count > 0)
-        if counts:
-            words = f"new errors of this network port during the checks: {counts}"
+        if new:
+            words = f"new errors of this network port during the checks: {_words(new)}"
             evidence.warn("port-errors", f"{port.name}: {words}", port.name)
 
 
@@ -160,13 +155,12 @@ def pcie_counts(root: Path | None = None) -> PcieCounts:
 def new_pcie_errors(before: PcieCounts, after: PcieCounts, evidence: Evidence) -> None:
     """Add each device whose link counted new errors."""
     for address, now in after.items():
-        then = before.get(address, {})
-        new = {kind: count - then.get(kind, count) for kind, count in now.items()}
+        new = grown(before.get(address, {}), now)
         if new.get("correctable", 0) <= MOST_CORRECTABLE:
-            new["correctable"] = 0
-        if shown := [f"{new[kind]} {kind}" for kind in PCIE_ERRORS if new.get(kind, 0) > 0]:
-            verdict = FAIL if new.get("fatal", 0) > 0 else WARN
-            words = f"PCIe link of {address}: new errors during the checks: {', '.join(shown)}"
+            new.pop("correctable", None)
+        if new:
+            verdict = FAIL if "fatal" in new else WARN
+            words = f"PCIe link of {address}: new errors during the checks: {_words(new)}"
             evidence.add(verdict, "pcie-errors", words, address)
 
 
@@ -197,19 +191,6 @@ def far_from_adapters(places: dict[str, str], evidence: Evidence) -> None:
             evidence.warn(
                 "far-adapter", f"{device}: {words}, {nearer} other GPUs have one nearer", device
             )
-
-
-def gpu_direct(root: Path | None = None) -> str:
-    """How adapters can reach the memory of GPUs: "nvidia_peermem", "dma-buf", or "" (through the
-    host's memory).
-    """
-    loaded = (root or SYS) / "module"
-    for name in ("nvidia_peermem", "nv_peer_mem"):
-        if (loaded / name).is_dir():
-            return name
-    release = re.match(r"(\d+)\.(\d+)", platform.release())
-    opened = "Open Kernel Module" in _text(DRIVER_VERSION)
-    return "dma-buf" if opened and release and tuple(map(int, release.groups())) >= (5, 12) else ""
 
 
 def facts(found: Iterable[Port]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.limits import problems
 
 # Faults of the runner: id -> kind of the finding that proves it.
@@ -35,12 +35,10 @@ class Fault:
     kind: str
 
 
-def known_faults(checks: dict[str, Registered]) -> list[Fault]:
+def known_faults(checks: dict[str, Spec]) -> list[Fault]:
     own = [Fault(fault, "", kind) for fault, kind in RUNNER_FAULTS.items()]
     return own + [
-        Fault(f, check.name, kind)
-        for check in checks.values()
-        for f, kind in check.spec.faults.items()
+        Fault(f, check.name, kind) for check in checks.values() for f, kind in check.faults.items()
     ]
 
 

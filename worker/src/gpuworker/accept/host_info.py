@@ -69,25 +69,9 @@ def local_cpus(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> set[in
 
 def cpu_list(path: Path) -> set[int]:
     """CPUs of a file such as "0-15,32-47"; empty without the file."""
-    with contextlib.suppress(OSError):
-        return _numbers(path.read_text())
-    return set()
-
-
-def memory_nodes(status: Path = Path("/proc/self/status")) -> set[int]:
-    """NUMA nodes that this process may have memory of (cpuset); empty if the kernel does not
-    report them.
-    """
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^Mems_allowed_list:(.*)", status.read_text(), re.MULTILINE):
-            return _numbers(found[1])
-    return set()
-
-
-def _numbers(text: str) -> set[int]:
     found: set[int] = set()
-    with contextlib.suppress(ValueError):
-        for part in text.strip().split(","):
+    with contextlib.suppress(OSError, ValueError):
+        for part in path.read_text().strip().split(","):
             first, _, last = part.partition("-")
             found |= set(range(int(first), int(last or first) + 1))
     return found

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.limits import problems as limit_problems
 from gpuworker.accept.verdict import Check, judge_check, of_problems
@@ -138,8 +138,8 @@ def limits_of(asked: Requested, models: tuple[str, ...]) -> tuple[Limits, list[s
     return Limits(models if asked.device == "cuda" else (), usable), list(refused.values())
 
 
-def at_level(level: str, known: dict[str, Registered]) -> list[str]:
-    return [name for name, check in known.items() if level in check.spec.seconds]
+def at_level(level: str, known: dict[str, Spec]) -> list[str]:
+    return [name for name, check in known.items() if level in check.seconds]
 
 
 def _of_runner(evidence: Evidence) -> Check:
@@ -159,7 +159,7 @@ def _compare_request(report: Report, asked: Requested, whole: Evidence) -> None:
             whole.incomplete("contradiction", words)
 
 
-def _node(report: Report, asked: Requested, known: dict[str, Registered], whole: Evidence) -> None:
+def _node(report: Report, asked: Requested, known: dict[str, Spec], whole: Evidence) -> None:
     seen, expected = len(report.models), report.requested.gpus
     if seen != asked.gpus or expected != asked.gpus:
         words = f"{seen} of {expected} GPUs seen, requested were {asked.gpus}"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuworker.accept import check_process, registry
 from gpuworker.accept.check_process import supervise
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.judge import Judged
 from gpuworker.accept.peer_comparison import GPUS, REHEARSAL, judge_share
 from gpuworker.accept.publish import publish
@@ -44,7 +44,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RUNNER = "runner"
 SKIPPED = "skipped"  # what the child sends in place of the check that it begins
 
-Measured = Callable[[Registered, Plan], tuple[Evidence, float]]
+Measured = Callable[[Spec, Plan], tuple[Evidence, float]]
 Work = Callable[[Report, Measured], None]
 
 
@@ -97,7 +97,7 @@ def accept(args: Namespace, report: Report, plan: Plan, path: Path, work: Work) 
 def _test(report: Report, work: Work, sender: Connection) -> None:
     """In the child: each check is announced, with the report so far."""
 
-    def measured(check: Registered, its_plan: Plan) -> tuple[Evidence, float]:
+    def measured(check: Spec, its_plan: Plan) -> tuple[Evidence, float]:
         sender.send((check.name, report))
         begin = time.monotonic()
         evidence = check_process.measured(check, its_plan)
@@ -173,7 +173,7 @@ def uuids_of(report: Report) -> dict[str, str]:
 def marks(report: Report) -> dict[tuple[str, str, str], tuple[str, float | str]]:
     """GPU, name, and group of hashes -> device, and the rate or the hash."""
     uuids, found = uuids_of(report), {}
-    specs = [check.spec for check in registry.node_checks().values()]
+    specs = registry.node_checks().values()
     rates = {name for spec in specs for name in spec.prolog if spec.measures[name].limit}
     for evidence in report.checks:
         for number in evidence.measurements:

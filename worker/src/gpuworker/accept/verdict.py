@@ -9,7 +9,7 @@ import math
 import sys
 from dataclasses import dataclass, field
 
-from gpuworker.accept.check_spec import Measure, Plan, Registered, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.accept.limits import Limits
 from gpuworker.judgement.report import (
     FAIL,
@@ -54,20 +54,19 @@ class Check:
     problems: list[Problem] = field(default_factory=list)
 
 
-def judge_check(check: Registered, evidence: Evidence, limits: Limits, plan: Plan) -> Check:
+def judge_check(check: Spec, evidence: Evidence, limits: Limits, plan: Plan) -> Check:
     """`limits`: those of the GPUs under test."""
-    spec = check.spec
     found = dataclasses.replace(evidence, problems=list(evidence.problems))
     nothing = not (evidence.measurements or evidence.facts or evidence.hashes)
-    applies = set(spec.measures)
+    applies = set(check.measures)
     if not (nothing and evidence.has(FAIL, INCOMPLETE)):  # else why there is nothing says it all
         _add_problems_of_facts(check, found, plan)
-        applies -= _absent(spec, found, limits, plan)
-        _add_missing(spec, found, applies, plan)
+        applies -= _absent(check, found, limits, plan)
+        _add_missing(check, found, applies, plan)
     explained = _explained(found)
     numbers, without_figure = [], {}
     for measurement in evidence.measurements:
-        name, measure = measurement.name, spec.measures.get(measurement.name)
+        name, measure = measurement.name, check.measures.get(measurement.name)
         number = Number(name, measurement.value, measurement.unit, measurement.device)
         numbers.append(number)
         verdict, kind, reason = INCOMPLETE, *_refusal(number, measure)
@@ -90,7 +89,7 @@ def judge_check(check: Registered, evidence: Evidence, limits: Limits, plan: Pla
     for words in without_figure:
         found.warn("no-figure", words)
     judged = of_problems(evidence.name, found)
-    if judged.verdict == PASS and spec.measures and not applies:
+    if judged.verdict == PASS and check.measures and not applies:
         judged.verdict = SKIP
         judged.reason = "; ".join(dict.fromkeys(evidence.inapplicable.values()))
     judged.numbers = numbers
@@ -152,7 +151,7 @@ def _absent(spec: Spec, found: Evidence, limits: Limits, plan: Plan) -> set[str]
     }
 
 
-def _add_problems_of_facts(check: Registered, found: Evidence, plan: Plan) -> None:
+def _add_problems_of_facts(check: Spec, found: Evidence, plan: Plan) -> None:
     if check.problems:
         try:
             check.problems(found, plan)
@@ -164,8 +163,8 @@ def _add_problems_of_facts(check: Registered, found: Evidence, plan: Plan) -> No
             if not found.has(INCOMPLETE):
                 found.incomplete("contradiction", f"its facts are damaged: {words}")
     ranks = found.facts.get("ranks")
-    ran = set(check.spec.measures) - set(found.inapplicable)
-    if check.spec.ranks and plan.device == "cuda" and ran and ranks != plan.gpus:
+    ran = set(check.measures) - set(found.inapplicable)
+    if check.ranks and plan.device == "cuda" and ran and ranks != plan.gpus:
         found.incomplete("missing", f"{ranks} ranks ran it, not one for each of {plan.gpus} GPUs")
 
 

@@ -190,7 +190,7 @@ def serve(args: argparse.Namespace) -> int:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
         logged, pods = "", PodList(args.list_pods, KubeApi()) if args.list_pods else None
-        rules = Rules(args.node_actions, args.name, args.hour)
+        rules = Rules(args.node_actions, args.name, args.hour, args.patrol)
         actions = NodeActions(rules, args.dry_run, pods) if args.node_actions else None
         while True:
             fleet = look(store, pods)

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from gpuworker.fleet.findings import Finding, Port, gpu_models, number, ports_of, text
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Report
 
 SOFTWARE = ("driver", "cuda", "torch")  # what changes the speed of a computation
@@ -61,17 +62,16 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
     versions = {report.node: versions_of(report) for report in reports}
     for fact in (*FACTS, *FIRMWARE):
         values = {node: own.get(fact, "none") for node, own in versions.items()}
-        counts = Counter(values.values()).most_common()
-        usual, agree = counts[0]
-        if len(counts) > 1 and 2 * agree <= len(values):
+        usual, agree, odd = majority(values)
+        if not agree:
+            counts = Counter(values.values()).most_common()
             several = ", ".join(f"{value} on {count}" for value, count in counts)
             notes.append(f"nodes with the same GPUs differ in {fact}: {several}")
             continue
         same = f"{agree} of {len(values)} nodes with the same GPUs have {usual}"
-        for node, value in values.items():
-            if value != usual:
-                words, measure = f"{fact} is {value}; {same}", {"measure": fact}
-                findings.append(Finding(WARN, "drift", words, node, "", "", "fleet", measure))
+        for node in odd:
+            words, measure = f"{fact} is {values[node]}; {same}", {"measure": fact}
+            findings.append(Finding(WARN, "drift", words, node, "", "", "fleet", measure))
     return findings, notes
 
 
@@ -112,8 +112,8 @@ def _usual_ports(
     nodes = {report.node: ports_of(report) for report in listing}
     for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
         states = {node: _state(ports.get(name)) for node, ports in nodes.items()}
-        usual, count = Counter(states.values()).most_common(1)[0]
-        if len(nodes) >= FEWEST and 2 * count > len(nodes):
+        usual, count, _ = majority(states)
+        if len(nodes) >= FEWEST and count:
             yield name, states, usual, f"{count} of {len(nodes)} nodes with the same GPUs"
 
 
@@ -210,15 +210,13 @@ def _unlike(
         words = f"no fingerprint {name}, which {len(places)} like it have"
         for place in sorted(everyone - places.keys()):
             yield INCOMPLETE, "missing", words, place
-    sizes = Counter(places.values()).most_common()
-    usual, agree = sizes[0]
-    if 2 * agree > len(places):
-        words = f"fingerprint {name} differs from {agree} of {len(places)} devices"
-        for place, value in places.items():
-            if value != usual:
-                yield FAIL, "wrong-bits", words, place
-        return
-    several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
-    words = f"fingerprint {name} has no majority: {len(places)} devices in groups of {several}"
-    for place in places:
-        yield INCOMPLETE, "no-majority", words, place
+    _, agree, odd = majority(places)
+    if agree:
+        verdict, kind, words = FAIL, "wrong-bits", f"differs from {agree} of {len(places)} devices"
+    else:
+        sizes = [str(size) for _, size in Counter(places.values()).most_common(5)]
+        several = ", ".join(sizes[:4]) + ", …" * (len(sizes) > 4)
+        words = f"has no majority: {len(places)} devices in groups of {several}"
+        verdict, kind = INCOMPLETE, "no-majority"
+    for place in odd:
+        yield verdict, kind, f"fingerprint {name} {words}", place

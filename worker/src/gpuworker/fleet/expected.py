@@ -102,7 +102,7 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
 def known_limits() -> set[str]:
     """Keys of the table, and names of numbers."""
     return set(RULES) | {
-        name for check in registry.node_checks().values() for name in check.spec.measures
+        name for check in registry.node_checks().values() for name in check.measures
     }
 
 

@@ -19,6 +19,7 @@ from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL, PASS
 
 STATE, HOLD, UNFIT = "gpu-accept/state", "gpu-accept/hold", "gpu-accept/unfit"
+RECENT = "gpu-accept/recent"  # label, by which a patrol takes the longest untested nodes first
 CONDITION = "GpuAccepted"
 RECORD, LABEL, SET_CONDITION, TAINT = ACTIONS = ("record", "label", "condition", "taint")
 HOUR_S = 3600.0
@@ -35,6 +36,7 @@ class Rules(NamedTuple):
     action: str
     owner: str
     hour_s: float = HOUR_S
+    patrol: bool = False
 
 
 class Result(NamedTuple):
@@ -80,16 +82,19 @@ def decide(
     `nodes`: as Kubernetes lists them; `tests`: of nodes whose name is proven; `now`: seconds since
     1970.
     """
-    steps, marks, alerts, wanted = [], {}, [], []
+    steps, marks, alerts, wanted, tested = [], {}, [], [], []
     recent: dict[str, set[str]] = defaultdict(set)  # kind -> nodes marked within the hour
     bound = max(1, int(SHARE * len(tests)))
     for node in nodes:
         name, notes = node["metadata"]["name"], node["metadata"].get("annotations") or {}
         state, test = state_of(notes.get(STATE, "{}")), tests.get(name)
-        if state and now - state.marked < rules.hour_s:
-            recent[state.kind].add(name)
-        if state and state.action:
-            marks[name] = state.action
+        if state:
+            if now - state.marked < rules.hour_s:
+                recent[state.kind].add(name)
+            if state.action:
+                marks[name] = state.action
+            if at := max(state.tested, test.at if test else 0.0):
+                tested.append((at, name, node["metadata"]["labels"].get(RECENT)))
         if not test or test.at > now + SKEW_S:
             continue
         if notes.get(HOLD) == "true":
@@ -118,6 +123,14 @@ def decide(
         if SHARED in map(marks.get, names):
             words = f"{KINDS[kind].title}: {len(names)} nodes, more than the {bound} that an hour"
             alerts.append(f"{words} may mark. None more is marked: look for one cause.")
+    patches = {each.node: each.patch["metadata"] for each in steps}
+    for place, (_, name, known) in enumerate(sorted(tested) if rules.patrol else ()):
+        fifth = str(5 * place // len(tested))  # "4": of those that were tested last
+        if fifth != known:
+            meta = patches.get(name, {})
+            meta.setdefault("labels", {})[RECENT] = fifth
+            if name not in patches:
+                steps.append(Step(name, marks.get(name, ""), False, {"metadata": meta}))
     return steps, marks, alerts
 
 

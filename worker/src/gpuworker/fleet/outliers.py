@@ -42,7 +42,7 @@ def measures() -> dict[tuple[str, str], Measure]:
     return {
         (check, name): measure
         for check, each in registry.node_checks().items()
-        for name, measure in each.spec.measures.items()
+        for name, measure in each.measures.items()
     }
 
 

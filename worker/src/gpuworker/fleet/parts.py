@@ -148,8 +148,6 @@ RULES = (
          _kinds("gpu-lost", "gpus-missing"), (FAIL,)),
     Rule("collectives are as fast as the slowest GPU or link", _slow(COLLECTIVES), slows,
          as_bad=True, prefer="links"),
-    Rule("gradients are exchanged at the speed of the slowest GPU or link",
-         _slow("training", "weak_scaling"), slows, prefer="links"),
     Rule("all other ranks wait for it",
          lambda f: f.check == "stragglers" and f.measure in STRAGGLERS and slows(f), slows,
          prefer="stragglers"),

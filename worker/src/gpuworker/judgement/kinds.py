@@ -253,20 +253,11 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "differ": ("GPUs differ on a node", AS_OTHERS),
         "drift": ("differs from the other nodes", AS_OTHERS),
         "clock": ("the clock is wrong", AS_OTHERS),
-        "nvls-off": ("NVLink SHARP is off", FABRIC_MANAGER, SLOWS),
         "gpus-divided": (
             "GPUs are divided",
             Act(
                 RETEST,
                 "Test nodes whose GPUs are not divided, or each instance in a pod of its own.",
-            ),
-        ),
-        "no-gpu-direct": (
-            "no GPUDirect",
-            Act(
-                CONFIGURE,
-                "Load nvidia_peermem on the node (modprobe nvidia_peermem), or install the open "
-                "kernel module.",
             ),
         ),
         "far-cpus": (
@@ -368,7 +359,7 @@ KINDS = {
 }
 
 # Of kinds without an act of their own, by number, then by check.
-BY_MEASURE = {"link_h2d": PCIE, "link_d2h": PCIE, "link_both": PCIE, "link_peer": NVLINK}
+BY_MEASURE = {"link_h2d": PCIE, "link_d2h": PCIE, "link_peer": NVLINK}
 BY_CHECK = {
     "compute": Act(
         TICKET, "Slower than its model: check heat, power and clocks; if all are right, RMA."

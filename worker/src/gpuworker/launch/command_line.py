@@ -21,7 +21,7 @@ TIMEOUTS = {
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
+REMEDY = "See ddp-launch --help, or use torchrun itself (in a chart: launcher: torchrun)"
 
 
 def join_timeout(text: str) -> int | None:
@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error is a Failure, so that it has a line and a termination message."""
 
     def error(self, message: str) -> None:
-        raise Failure("usage", f"{message}; see ddp-launch --help")
+        raise Failure("usage", f"{message}. {REMEDY}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
     flag("progress-action", "at its time-out (warn)", choices=["end", "warn"], default="warn")
     flag("node-test", "test this node; with gate the run starts only if all nodes pass (off)",
          choices=["off", "report", "gate"], default="off")  # fmt: skip
+    flag(
+        "spares", "nodes that start besides, for those that are unfit (0)", type=natural, default=0
+    )
     flag("max-attempts", "restarts with --idle-after-exit (0)", type=natural, default=0)
     flag("idle-after-exit", "keep the pod; FOLDER stores the attempts", metavar="FOLDER")
     made.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")

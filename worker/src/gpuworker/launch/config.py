@@ -25,6 +25,7 @@ from gpuworker.runtime import machine
 from gpuworker.runtime.contract import (
     INTERNAL_PREFIX,
     LAUNCHER_PORT_OFFSET,
+    RENDEZVOUS_PORT,
     VARIABLES,
     Override,
 )
@@ -55,6 +56,7 @@ class LaunchConfig:
     interface: str
     output_dir: str
     node_test: str
+    spares: int
     max_restarts_in_place: int
     progress_action: str
     join_timeout: int
@@ -153,10 +155,11 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
             flag = name.lower().replace("_", "-")
             raise usage(f"--{flag}={value} contradicts {name}={in_pod} of this pod")
         found[name] = processes(value) if value in PROCESSES else value
+    defaults = {"NPROC_PER_NODE": "1", "MASTER_PORT": str(RENDEZVOUS_PORT)}
     if not found["NNODES"]:
-        alone = {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1"}
-        alone["MASTER_PORT"] = str(free_ports())
-        found = {name: found[name] or default for name, default in alone.items()}
+        defaults |= {"NNODES": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        defaults["MASTER_PORT"] = str(free_ports())
+    found = {name: value or defaults.get(name, "") for name, value in found.items()}
     for name in ("NNODES", "NODE_RANK", "MASTER_PORT"):
         found[name] = number(name, found[name])
     if not (address := found["MASTER_ADDR"]):
@@ -164,9 +167,9 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
     if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0]:
         # The name still finds node 0 when its pod has been replaced.
         found["MASTER_ADDR"] = environ.get("PET_MASTER_ADDR", address)
-    rank, nnodes = found["NODE_RANK"], found["NNODES"]
-    if rank >= nnodes:
-        raise usage(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
+    rank, pods = found["NODE_RANK"], found["NNODES"] + args.spares
+    if rank >= pods:
+        raise usage(f"NODE_RANK={rank}: must be below NNODES={pods}, one node too many?")
     return {name.lower(): value for name, value in found.items()}
 
 
@@ -187,7 +190,7 @@ def command(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, 
         if not shutil.which(program[0]):
             raise usage(f"program {program[0]}: no such program, or not executable")
         return tuple(program)
-    if not args.module and not Path(program[0]).exists():
+    if not args.module and program[0] != "-" and not Path(program[0]).exists():
         raise usage(f"program {program[0]}: no such file")
     python = environ.get("PYTHON_EXEC", sys.executable)
     return (python, "-u", *(["-m"] if args.module else []), *program)

@@ -73,32 +73,33 @@ class Server:
             writer.close()
             if node:
                 coordinator.leave(node)
-            if not coordinator.ended:
+            if not coordinator.orders.verdict:
                 self.streams.discard(stream)
 
     def work(self, now: float) -> None:
-        """Called often: send the orders if they have changed, else now and then a sign of life."""
+        """Called often: send the orders if they have changed, and as a sign of life."""
         self.coordinator.decide(now)
         line = encode(self.coordinator.orders)
-        changed = line != self.sent
-        if changed or now > self.sent_at + HEARTBEAT_S:
+        if line != self.sent or now > self.sent_at + HEARTBEAT_S:
             self.sent, self.sent_at = line, now
             for stream in self.streams:
                 if not stream.writer.is_closing():
-                    stream.write(line if changed else b"\n")
+                    stream.write(line)
 
     async def close(self, verdict: Failure | None) -> None:
         """Let every node read the verdict before this process ends, also those that only start."""
         coordinator, now = self.coordinator, time.monotonic()
         if verdict:
             coordinator.finish(verdict, now)
-        if coordinator.ended:
+        if coordinator.orders.verdict:
             self.work(now)
         end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
-        while coordinator.ended and not coordinator.started_at and time.monotonic() < end:
-            if len(coordinator.joined) >= self.config.nnodes:
+        while coordinator.orders.verdict and not coordinator.started_at and time.monotonic() < end:
+            if len(coordinator.joined) >= self.config.nnodes + self.config.spares:
                 break
             await asyncio.sleep(RETRY_S)
+        if self.config.spares and verdict and verdict.cause == "done":
+            await asyncio.sleep(LINGER_S)  # the end of pod 0 is that of the Job
         self.server.close()
         for stream in self.streams:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
@@ -118,15 +119,11 @@ class Participant:
         self.heard_at = 0.0  # on the connection of now
         self.failure = ("connection-refused", "")  # of the last attempt to connect
 
-    @property
-    def ended(self) -> bool:
-        return self.orders.done or self.orders.verdict is not None
-
     async def stay_connected(self, deadline: float) -> None:
         """Keep a connection to node 0. When it ends, it is made again; after the start, the run
         ends.
         """
-        while not self.ended:
+        while not self.orders.verdict:
             self.status.join_s = deadline - time.monotonic()
             await self.connect(max(1.0, min(5.0, self.status.join_s)))
             if self.started_at:
@@ -168,7 +165,7 @@ class Participant:
                 self.stream = stream
             while self.stream and line:
                 self.heard_at = time.monotonic()
-                if orders := ORDERS.decode(line):  # else a sign of life
+                if orders := ORDERS.decode(line):
                     self.take(orders)
                 line = await stream.readline()
         except (OSError, ValueError, asyncio.TimeoutError) as error:
@@ -181,7 +178,7 @@ class Participant:
                 writer.close()
 
     def take(self, orders: Orders) -> None:
-        if not self.ended:
+        if not self.orders.verdict:
             self.orders = orders
         if orders.go:
             self.started_at = self.started_at or time.monotonic()

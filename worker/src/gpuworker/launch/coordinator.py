@@ -47,10 +47,6 @@ class Coordinator:
         self.steps: list[int] = []  # of all ranks, at the last line about their speed
 
     @property
-    def ended(self) -> bool:
-        return self.orders.done or bool(self.orders.verdict)
-
-    @property
     def nodes(self) -> list[Node]:
         return [self.joined[index] for index in sorted(self.joined)]
 
@@ -62,8 +58,10 @@ class Coordinator:
         if node.status.run_id != self.config.run_id:
             # Never this run's id, which without a key is all that a message needs.
             return "belongs to another run"
+        if node.info.node in self.orders.left_out:
+            return ""  # its orders say so
         # A pod that restarted alone, and the others must, too; or the next launcher of its script.
-        if self.started_at or (self.ended and other):
+        if self.started_at or (self.orders.verdict and other):
             return "has started, or has ended, without this launcher"
         lives = other and now < other.heard_at + 3 * HEARTBEAT_S
         if lives and other.info.pod != node.info.pod:
@@ -96,7 +94,7 @@ class Coordinator:
     def leave(self, node: Node) -> None:
         """Its connection has ended."""
         index, node.lost = node.info.node, node.lost or "closed the connection without a report"
-        if self.joined.get(index) is node and not (self.ended or self.started_at):
+        if self.joined.get(index) is node and not (self.orders.verdict or self.started_at):
             del self.joined[index]  # it may join again until the deadline
 
     def resume(self, now: float, frozen_s: float) -> None:
@@ -106,34 +104,31 @@ class Coordinator:
         limit = self.config.heartbeat_timeout - 2 * HEARTBEAT_S
         if self.started_at and frozen_s > limit:  # since the last heartbeat it may be longer
             # The others have given node 0 up, and have closed their connections.
-            reason = f"{self.joined[0].name} was frozen for {frozen_s:.1f} s"
+            reason = f"node 0 was frozen for {frozen_s:.1f} s"
             self.finish(Failure("node-lost", reason), now)
 
     # -- decisions
 
     def decide(self, now: float) -> None:
-        if self.ended:
+        if self.orders.verdict:
             return
         try:
             self.find_silent(now)
             done = all(node.status.state is NodeState.DONE for node in self.nodes)
             if self.orders.go and done:
-                self.orders.done = True
+                raise Failure("done")
             elif self.stopped_at:
                 self.check_stop(now)
             elif self.orders.go:
                 self.check_run(now)
             else:
                 self.check_join(now)
-        except Failure as verdict:
-            self.finish(verdict, now)
-        except Exception as error:  # invalid node info; without a verdict all nodes would wait
-            reason = f"node 0: {type(error).__name__}: {error}"
-            self.finish(Failure("launcher-failed", reason), now)
+        except Exception as error:  # a verdict, or invalid node info: else all nodes would wait
+            self.finish(root_cause.of_error(error, "node 0: "), now)
 
     def finish(self, verdict: Failure, now: float) -> None:
         """The first verdict is the verdict of every node."""
-        if not self.ended:
+        if not self.orders.verdict:
             ran_s = now - (self.started_at or now)
             self.orders.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
 
@@ -144,27 +139,30 @@ class Coordinator:
                 node.lost = node.lost or f"sent no heartbeat for {limit} s"
 
     def check_join(self, now: float) -> None:
-        """Order the start once every node has joined and all match. Raises Failure."""
+        """Order the start once enough nodes have joined, and all match. Raises Failure."""
         config, nodes = self.config, self.nodes
-        infos = [node.info for node in nodes]
         if lost := root_cause.node_lost(nodes):  # during a restart in place
             raise lost
-        for info in infos:
-            if info.problem:
-                raise info.problem
-        ready = {node.info.node for node in nodes if node.status.state is NodeState.JOINED}
-        late = [f"node {index}" for index in range(config.nnodes) if index not in ready]
-        if not late:
-            preflight.compare(infos)
-            for info in infos if config.debug else []:
+        problems = [node.info.problem for node in nodes if node.info.problem]
+        joined = [node for node in self.joined.values() if node.status.state is NodeState.JOINED]
+        ready = [node.info for node in joined if not node.info.problem]  # in the order of arrival
+        world = sorted(ready[: config.nnodes], key=lambda info: info.node)
+        absent = {*range(config.nnodes + config.spares)} - {info.node for info in world}
+        if len(world) == config.nnodes:
+            preflight.compare(ready)
+            for info in world if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
+            self.joined = {info.node: self.joined[info.node] for info in world}
             self.started_at, self.asked_at = self.started_at or now, now
-            self.orders.go = True
+            self.orders.master = world[0].address if world[0].node else ""
+            self.orders.left_out, self.orders.go = sorted(absent), True
+        elif len(problems) > config.spares or (problems and now > self.join_deadline):
+            raise Failure(problems[0].cause, first([each.reason for each in problems]))
         elif now > self.join_deadline:
-            preflight.compare(infos)  # those that disagree about the size wait for others
-            why = f"{first(late)} did not join within {config.join_timeout} s"
-            joined = f"{len(nodes)} of {config.nnodes} joined"
-            raise Failure("node-missing", f"{why}; {joined}")
+            preflight.compare(ready)  # those that disagree about the size wait for others
+            late = first([f"node {index}" for index in sorted(absent)])
+            why = f"{late} did not join within {config.join_timeout} s"
+            raise Failure("node-missing", f"{why}; {len(nodes)} of {config.nnodes} joined")
 
     def check_stop(self, now: float) -> None:
         # The grace period is over before this; a node that has told nothing has not saved.

@@ -26,7 +26,8 @@ def of_rank(
     `address`: node 0's, so that the run needs no DNS from here on. `folder`: has the hook and the
     ranks' folders.
     """
-    rank = config.node_rank * config.nproc_per_node + local
+    node = config.node_rank - sum(index < config.node_rank for index in orders.left_out)
+    rank = node * config.nproc_per_node + local
     box = f"{folder}/{local}"
     name = f"flight-{config.run_id}-{orders.attempt}-{orders.restarts}-rank"
     flight = f"{config.output_dir or folder}/{name}"
@@ -48,7 +49,7 @@ def of_rank(
     torchrun = {
         "LOCAL_RANK": local,
         "RANK": rank,
-        "GROUP_RANK": config.node_rank,
+        "GROUP_RANK": node,
         "ROLE_RANK": rank,
         "ROLE_NAME": config.role,
         "LOCAL_WORLD_SIZE": config.nproc_per_node,
@@ -69,6 +70,8 @@ def of_rank(
         defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
         defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
     inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", "")  # a torchrun in a rank is the image's own
+    if orders.left_out:
+        inherited["NODE_RANK"] = str(node)
     paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each]
     hook = {
         "PYTHONPATH": ":".join([f"{folder}/hook", *paths]),

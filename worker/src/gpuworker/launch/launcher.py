@@ -25,8 +25,9 @@ from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_launcher import SHOWN, WANTED, NodeLauncher
+from gpuworker.launch.root_cause import named, of_error
 from gpuworker.runtime.command_line import escape_output
-from gpuworker.runtime.contract import INTERNAL_PREFIX, ExitCode, Tag
+from gpuworker.runtime.contract import INTERNAL_PREFIX, Tag
 from gpuworker.runtime.log import log, write_termination_message
 
 STACKS_S = 10
@@ -42,11 +43,8 @@ async def launch(config: LaunchConfig, started_at: float, out: output.Output) ->
     running.cancel()  # not awaited: asyncio.wait_for can swallow it
     try:
         verdict = ended.pop().result()
-    except Failure as failure:
-        verdict = failure
     except Exception as error:
-        traceback.print_exception(error)
-        verdict = launcher.problem(error)
+        verdict = named(launcher.name, of_error(error))
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
     code = report(config.world_size, verdict, time.monotonic() - started_at)
@@ -79,9 +77,7 @@ def main() -> None:
         loop = asyncio.new_event_loop()
         code = loop.run_until_complete(launch(config, started_at, out))
     except (Failure, OSError) as error:  # OSError: of the folder of the attempts
-        if not isinstance(error, Failure):
-            error = Failure("launcher-failed", f"{type(error).__name__}: {error}")
-        code = report(0, error, time.monotonic() - started_at)
+        code = report(0, of_error(error), time.monotonic() - started_at)
     if args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)
     out.close()
@@ -107,13 +103,13 @@ def stacks() -> int:
     return int(bool(problem))
 
 
-def report(world: int, verdict: Failure | None, seconds: float) -> int:
+def report(world: int, verdict: Failure, seconds: float) -> int:
     """Log the verdict, write it to the termination message, and return the exit code."""
-    if verdict is None:
-        log(Tag.DONE, world=world, seconds=seconds)
-        return int(ExitCode.DONE)
     code, cause, reason, remedy = verdict.code, verdict.cause, verdict.reason, verdict.row.remedy
-    tag = Tag.DONE if cause == "saved" else Tag.FATAL
+    if cause == "done":
+        log(Tag.DONE, world=world, seconds=seconds)
+        return code
+    tag = Tag.DONE if verdict.row.wanted else Tag.FATAL
     log(tag, exit_code=code, cause=cause, reason=reason, remedy=remedy, seconds=seconds)
     write_termination_message(f"exit code {code} ({cause}): {reason}. {remedy}")
     return code

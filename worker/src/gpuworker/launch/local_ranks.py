@@ -31,9 +31,8 @@ from gpuworker.runtime import machine, processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 
-ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
+ANSWER_S = 3.0  # after a question; a rank that has not answered by then holds Python's lock
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
-STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
 BUSY_S = 0.05  # of CPU time since the last look, a second ago, from which on a rank is at work
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
 KILLED_S = 2.0  # from SIGKILL to the end of a process
@@ -80,21 +79,14 @@ class LocalRanks:
     async def end(self, reason: str) -> None:
         """End the ranks: SIGTERM, then SIGKILL after a time; in a stop, once its grace is over.
 
-        A rank that handles an exception gets no signal: its traceback would be lost. One that waits
-        for others, in a world that has ended, gets little time unless it still writes something.
+        A rank that handles an exception gets no signal: its traceback would be lost.
         """
         if not self.running():
             return
         reports = zip(self.ranks, await self.ask(), strict=True)
-        calm = [(rank, each) for rank, each in reports if not rank.errors and not each.flying]
-        self.terminate(rank for rank, _ in calm)
-        begin = time.monotonic()
-        stuck = [rank for rank, each in calm if each.waits and not rank.writes()]
-        if stuck and not self.stop_deadline:
-            await self.wait_until(begin + STUCK_S)
-            self.kill(stuck, "it waits in a collective of a world that has ended")
+        self.terminate(rank for rank, each in reports if not rank.errors and not each.flying)
         grace_s = min(TERMINATE_S, self.config.grace_period)
-        await self.wait_until(begin + (0 if self.stop_deadline else grace_s))
+        await self.wait_until(time.monotonic() + (0 if self.stop_deadline else grace_s))
         self.kill(self.ranks, reason)
         await self.wait_until(time.monotonic() + KILLED_S)
 

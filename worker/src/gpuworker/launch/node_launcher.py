@@ -22,7 +22,7 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
-from gpuworker.launch.root_cause import LONG_RUN_S
+from gpuworker.launch.root_cause import LONG_RUN_S, named, of_error
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.plain_files import replace_plain
@@ -59,8 +59,8 @@ class NodeLauncher:
         log(Tag.DDP, phase=name, **facts, seconds=now - self.phase_at)
         self.phase_at = now
 
-    async def run(self) -> Failure | None:
-        """Take part until the end, and return the verdict: None if all is done. Raises Failure."""
+    async def run(self) -> Failure:
+        """Take part until the end, and return the verdict. Raises Failure."""
         config = self.config
         for number in STOP_SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
@@ -81,13 +81,7 @@ class NodeLauncher:
         await self.prepare()
         self.do(self.participant.stay_connected, self.join_deadline)
         await self.follow_orders()
-        return self.participant.orders.verdict
-
-    def problem(self, error: Exception) -> Failure:
-        """An error of this node as the other nodes can be given it: it names this node."""
-        if isinstance(error, Failure):
-            return Failure(error.cause, f"{self.name}: {error.reason}")
-        return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
+        return self.participant.orders.verdict or Failure("done")  # of a node that is left out
 
     async def prepare(self) -> None:
         """Check this node, and make the folder of its ranks."""
@@ -96,6 +90,7 @@ class NodeLauncher:
             if config.problem:
                 raise config.problem
             interface, own_address = preflight.choose_interface(config, self.participant.address)
+            info.address = own_address
             self.log_phase("interface", interface=interface, address=own_address)
             # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
             await asyncio.to_thread(preflight.complete, info, config, interface)
@@ -103,13 +98,13 @@ class NodeLauncher:
                 await asyncio.to_thread(node_test.run, config.node_test)
             self.ranks = LocalRanks(config, self.output)
         except Exception as error:  # it goes to node 0, so that no other node waits for this one
-            info.problem = self.problem(error)
+            info.problem = named(self.name, of_error(error))
 
     async def follow_orders(self) -> None:
         """Do what node 0 orders, until the end."""
-        participant, status, told = self.participant, self.status, None
-        looked_at, beat_at = time.monotonic(), 0.0
-        while not participant.ended:
+        config, participant, status = self.config, self.participant, self.status
+        looked_at, beat_at, told = time.monotonic(), 0.0, None
+        while not participant.orders.verdict:
             orders, now = participant.orders, time.monotonic()
             frozen_s, looked_at = now - looked_at, now
             if frozen_s > 2 * HEARTBEAT_S:  # what others sent, perhaps the verdict, is not yet read
@@ -119,6 +114,11 @@ class NodeLauncher:
             participant.check(now, self.join_deadline + 1)
             if self.server:
                 self.server.work(now)
+            if config.node_rank in orders.left_out:
+                if not self.server:
+                    self.log_phase("left out", unfit=bool(status.info.problem))
+                    return
+                orders = Orders()  # it only serves, to the end
             if orders.stop:
                 self.stop(orders.stop)
             if orders.restarts > status.restarts:
@@ -139,12 +139,13 @@ class NodeLauncher:
             await asyncio.sleep(LOOK_S)
 
     def start(self, orders: Orders) -> None:
-        """Start the ranks, with the address where the coordinator was reached."""
+        """Start the ranks, with the address of rank 0's node."""
         config, status = self.config, self.status
         if not orders.restarts:
             self.log_phase("master ready, preflight", nodes=config.nnodes)
         try:
-            self.ranks.start(orders, self.participant.address, status.info.interface)
+            address = orders.master or self.participant.address
+            self.ranks.start(orders, address, status.info.interface)
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             status.failures = [Failure("program-failed", reason)]
@@ -203,8 +204,8 @@ class NodeLauncher:
         if not self.participant.started_at:
             reason = f"{self.name} got {name} before the ranks were started"
             self.stopped_early.set_result(Failure("stopped", reason))
-        elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
-            self.status.stop = name
+        elif not (self.ranks and self.ranks.final_state() is NodeState.DONE):
+            self.status.stop = name  # else node 0 waits for the others
 
     def stop(self, reason: str) -> None:
         """Ask the program to end, on all nodes, including the one that got the signal."""
@@ -232,16 +233,16 @@ class NodeLauncher:
             with contextlib.suppress(OSError):
                 replace_plain(self.ranks.folder / SHOWN, stacks.encode(errors="replace"))
 
-    async def close(self, verdict: Failure | None) -> None:
+    async def close(self, verdict: Failure) -> None:
         """Send the verdict to the other nodes, end the ranks, and what they have left behind."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.server:
             await self.server.close(None if self.stopped_early.done() else verdict)
         if self.ranks:  # a stop has had its grace period
-            await self.ranks.end(f"the run has ended: {verdict.cause if verdict else 'done'}")
+            await self.ranks.end(f"the run has ended: {verdict.cause}")
         # After a failure they end: workers of a killed rank may hold a GPU of this machine.
-        await children_end(LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
-        if verdict and verdict.cause != "saved":
+        await children_end(LEFTOVERS_S if verdict.cause == "done" else LEFTOVERS_AFTER_FAILURE_S)
+        if not verdict.row.wanted:
             await end_children()
         if self.ranks:
             self.ranks.close()

@@ -26,7 +26,7 @@ class Output(io.TextIOBase):
     def __init__(self) -> None:
         self.lock = threading.Lock()  # of the descriptors, and of what is known about both
         self.unfinished: set[int] = set()  # descriptors whose last line has no end yet
-        self.pending: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.pending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._write, daemon=True)
         self.thread.start()
 
@@ -35,7 +35,7 @@ class Output(io.TextIOBase):
         return len(text)
 
     def _write(self) -> None:
-        while text := self.pending.get():
+        while (text := self.pending.get()) is not None:  # print writes empty texts, too
             self.put(1, text, begins_line=True)
 
     def put(self, target: int, data: bytes, begins_line: bool = False) -> None:
@@ -53,7 +53,7 @@ class Output(io.TextIOBase):
 
     def close(self) -> None:
         """Wait until everything is written, or nobody reads."""
-        self.pending.put(b"")
+        self.pending.put(None)
         self.thread.join(CLOSE_S)
 
 

@@ -24,9 +24,6 @@ from gpuworker.runtime.log import log
 STALE_S = 40
 RETRY_S = 0.3
 NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-# Fields that must be the same on every node; the configuration first, as the rest follows from it.
-MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch",
-              "gpus", "gpu_model")  # fmt: skip
 
 
 async def look_up(name: str) -> str:
@@ -115,32 +112,43 @@ def classify_port_failure(found: Exception | bytes, connected: bool = True) -> t
 def complete(info: NodeInfo, config: LaunchConfig, interface: str) -> None:
     """Add what this node has. Raises the failure node-unfit if it lacks what the run requests."""
     visible, gpu_problem = machine.visible_gpus()
-    info.interface, info.torch = interface, machine.torch_version()
-    info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
-    info.program = hashlib.sha256(b"\0".join(map(os.fsencode, config.program))).hexdigest()[:12]
-    info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    info.launcher = hashlib.sha256(sources).hexdigest()[:12]
-    info.python = platform.python_version()
-    info.gpus = -1 if visible is None else len(visible)
-    info.gpu_model = ", ".join(sorted(set(visible or [])))
-    if 0 <= info.gpus < config.gpus_per_node:
+    # The configuration first, as the rest follows from it.
+    info.interface, info.facts = (
+        interface,
+        {
+            "nnodes": config.nnodes,
+            "nproc_per_node": config.nproc_per_node,
+            "program": digest(b"\0".join(map(os.fsencode, config.program))),
+            "image": os.environ.get(f"{INTERNAL_PREFIX}IMAGE", ""),
+            "launcher": digest(sources),
+            "python": platform.python_version(),
+            "torch": machine.torch_version(),
+            "gpus": "unknown" if visible is None else len(visible),
+            "gpu_model": ", ".join(sorted(set(visible or []))),
+        },
+    )
+    if visible is not None and len(visible) < config.gpus_per_node:
         why = f" ({gpu_problem})" if gpu_problem else ""
-        reason = f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected"
+        reason = f"{len(visible)} GPUs{why}, {config.gpus_per_node} expected"
         raise Failure("node-unfit", reason)
-    if not info.torch:
+    if not info.facts["torch"]:
         raise Failure("node-unfit", "no torch for this Python")
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def compare(nodes: list[NodeInfo]) -> None:
     """Compare the nodes with each other, on node 0. Raises nodes-differ."""
-    for name in MUST_MATCH:
-        values = [getattr(info, name) for info in nodes]
+    nodes = sorted(nodes, key=lambda info: info.node)
+    for name in dict.fromkeys(name for info in nodes for name in info.facts):
+        values = [info.facts.get(name) for info in nodes]
         counts = Counter(values)
         # The majority is right; of two equally large parts, the part of node 0.
         majority = max(counts, key=lambda value: (counts[value], value == values[0]))
-        outliers = [info for info in nodes if getattr(info, name) != majority]
-        if outliers:
-            each = [f"{info.name} has {getattr(info, name) or 'none'}" for info in outliers]
+        pairs = zip(nodes, values, strict=True)
+        if each := [f"{info.name} has {own or 'none'}" for info, own in pairs if own != majority]:
             others = f"the other nodes have {majority or 'none'}"
             raise Failure("nodes-differ", f"{name}: {first(each)}; {others}")

@@ -1,7 +1,7 @@
 """What the nodes of a run tell each other: each its Status to node 0, node 0 its Orders to all.
 
-Both say all that their sender knows, and are sent when it changes. A Status is also the sign of
-life of its node, every HEARTBEAT_S seconds; node 0's is an empty line.
+Both say all that their sender knows, and are sent when it changes. They are also the sign of
+life of its sender, every HEARTBEAT_S seconds.
 """
 
 from __future__ import annotations
@@ -37,22 +37,18 @@ class NodeState(str, enum.Enum):
 
 @dataclass
 class NodeInfo:
-    """Properties of a node before the run. `node` is its index, `host` the Kubernetes node."""
+    """A node before the run. `node` is its index, `host` the Kubernetes node.
+
+    `facts`: what must be the same on all nodes. `problem`: why it cannot take part.
+    """
 
     node: int = -1
     pod: str = ""
     host: str = ""
     interface: str = ""
-    nnodes: int = 0
-    nproc_per_node: int = 0
-    program: str = ""  # digest of the command line
-    image: str = ""
-    launcher: str = ""  # digest of the launcher's sources
-    python: str = ""
-    torch: str = ""
-    gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
-    gpu_model: str = ""
-    problem: Failure | None = None  # why this node cannot take part
+    address: str = ""  # of the interface
+    facts: dict[str, int | str] = field(default_factory=dict)
+    problem: Failure | None = None
 
     @property
     def name(self) -> str:
@@ -121,13 +117,16 @@ class Status:
 class Orders:
     """What node 0 wants of all nodes.
 
-    `go`: start the ranks. `restarts`: a higher number ends the program, to start it again in place,
+    `go`: start the ranks, without the nodes `left_out`, and with rank 0 at `master` if that is not
+    node 0. `restarts`: a higher number ends the program, to start it again in place,
     because of `restart_reason`. `question`: a higher number asks every rank, for whole stacks with
     `frames`. `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them.
-    `done` or `verdict`: the end. `rejected`: why the receiver is not part of the run.
+    `verdict`: the end. `rejected`: why the receiver is not part of the run.
     """
 
     go: bool = False
+    left_out: list[int] = field(default_factory=list)
+    master: str = ""
     attempt: int = 0
     restarts: int = 0
     restart_reason: str = ""
@@ -135,7 +134,6 @@ class Orders:
     frames: bool = False
     stop: str = ""
     stacks: str = ""
-    done: bool = False
     verdict: Failure | None = None
     rejected: str = ""
 

@@ -23,6 +23,7 @@ import sys
 FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
+DEEP = 10_000  # frames that are walked, at most
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
 OWN = sys.modules[__name__]
 
@@ -70,14 +71,15 @@ def facts(error, with_text):
 def stack(each):
     """[file, line, function] of a traceback, or of a frame and its callers; the innermost first.
 
-    The outermost is always there.
+    The outermost is always there, or a stand-in where the stack is too deep to be walked.
     """
     found, raised = [], hasattr(each, "tb_frame")
-    while each is not None:
+    while each is not None and len(found) < DEEP:
         frame, line = (each.tb_frame, each.tb_lineno) if raised else (each, each.f_lineno)
         found.append([frame.f_code.co_filename, line, frame.f_code.co_name])
         each = each.tb_next if raised else each.f_back
     found = found[::-1] if raised else found
+    found += [] if each is None else [["…", 0, "<module>"]]
     return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
 
 

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import stat
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -192,16 +191,3 @@ class Rank:
         """Threads for which Python waits at the end of the main program."""
         threads = self.answer.get("threads", [])
         return [each for each in threads if not each["daemon"] and not each["main"]]
-
-    def writes(self) -> bool:
-        """Whether it may be writing: another non-daemon thread, a child, a file open for it."""
-        if self.threads or processes.child_pids(self.pid):
-            return True
-        for descriptor in Path(f"/proc/{self.pid}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                target, mode = os.readlink(descriptor), os.stat(descriptor).st_mode
-                lost = target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)")
-                # The link itself may be written if the file is open for it.
-                if stat.S_ISREG(mode) and not lost and os.lstat(descriptor).st_mode & stat.S_IWUSR:
-                    return True
-        return False

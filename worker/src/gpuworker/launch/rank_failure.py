@@ -102,7 +102,7 @@ def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -
             return "gpu-out-of-memory"
         if "EADDRINUSE" in text:
             return "port-in-use"
-        if TIMED_OUT.search(text) or "failed to pass monitoredBarrier" in text:
+        if TIMED_OUT.search(text):
             return "collective-timeout"
         if LOST.search(text):
             return "peer-lost"

@@ -6,6 +6,7 @@ many collectives it has started and which exception it handles, until the answer
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, field, replace
 
 from gpuworker.launch import stacks
@@ -13,6 +14,7 @@ from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import (
     HEARTBEAT_S,
+    NAMED,
     NodeInfo,
     NodeState,
     RankReport,
@@ -27,7 +29,6 @@ SILENT_S = 3 * HEARTBEAT_S
 # time between SIGTERM and SIGKILL.
 SUSPECT_S = 30.0
 SIGNAL_S = 2.0  # for the launcher to get the signal that has already ended a rank of its pod
-PLACES_NAMED = 8
 
 
 @dataclass
@@ -64,6 +65,14 @@ def named(name: str, failure: Failure) -> Failure:
     return replace(failure, reason=f"{who}: {failure.reason}")
 
 
+def of_error(error: Exception, where: str = "") -> Failure:
+    """An error on a node as a failure: it is one, or it is the launcher's own."""
+    if isinstance(error, Failure):
+        return error
+    traceback.print_exception(error)
+    return Failure("launcher-failed", f"{where}{type(error).__name__}: {error}")
+
+
 def failed(
     nodes: list[Node], failures: list[Failure], asked: bool, since_s: float, now: float
 ) -> Failure | None:
@@ -96,7 +105,7 @@ def of_first(failure: Failure, reports: list[RankReport]) -> Failure:
         reason = f"{describe(importing)}; {reason}"
         return Failure("slow-import", reason, importing[0].rank)
     if failure.code == ExitCode.HANG and failure.cause != "exit-timeout":
-        places = "; ".join(stacks.table(reports, PLACES_NAMED)) or "no rank reported where it was"
+        places = "; ".join(stacks.table(reports, NAMED)) or "no rank reported where it was"
         return replace(failure, reason=f"{places}; {reason}")  # first whom the others wait for
     return failure
 

@@ -122,7 +122,8 @@ def table(reports: list[RankReport], most: int | None = None) -> list[str]:
     if len(groups) > len(groups[:most]):
         lines.append(f"{len(groups) - most} more places")
     lines += filter(None, (behind(reports), different(reports)))
-    if len(groups) > 1 and groups[0][1][0].waits:
+    places = {same[0].words.rpartition(" at ")[2] for _, same in groups}
+    if len(places) > 1 and groups[0][1][0].waits:
         lines.append("ranks wait in different collectives")
     return lines
 

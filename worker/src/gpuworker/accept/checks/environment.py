@@ -107,7 +107,6 @@ def measure(plan: Plan) -> Evidence:
         **host_info.facts(),
         **fabric.facts(ports),
         "nearest_adapters": fabric.nearest(ports, bus_ids),
-        "gpu_direct": fabric.gpu_direct(),
         "xids": environment_problems.NOT_READABLE
         if xids is None
         else [dataclasses.asdict(event) for event in xids],

@@ -4,7 +4,7 @@ For each NUMA node in turn, one thread per core copies within memory of that nod
 SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and
 memory, so a slow part is a WARN, and the time in which another program had a core does not count.
 The fleet compares the numbers of all nodes. Every NUMA node is measured with the same number of
-cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not measured.
+cores: a pod that may use few cores of one, or none of its memory, measures a lower bandwidth.
 
 A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays
 data loaders and the launch of kernels, and no check of a GPU shows it.
@@ -50,8 +50,6 @@ COPY_BYTES = {"cuda": 16 << 20, "cpu": 4 << 20}
 HASH_BYTES = 1 << 20
 ROUNDS = 5
 REHEARSAL_S = 0.4
-# of the cores of the NUMA node with the most: with fewer, its bandwidth is that of the cores
-FEW = 0.5
 START_S = 60  # until all threads have their memory
 
 
@@ -60,9 +58,8 @@ def measure(plan: Plan) -> Evidence:
     # more threads than that would be stopped in turn
     quota = host_info.facts()["cpu_quota"] or len(allowed)
     nodes = halves(host_info.cores_by_numa_node(allowed))
-    groups, few = measured(
-        nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes()
-    )
+    count = min(max(1, int(quota)), MOST_CORES[plan.device], *map(len, nodes.values()))
+    groups = {name: spread(cpus, count) for name, cpus in nodes.items()}
     typical = peer_comparison.typical_time(plan.device)
     budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
     cores = {name: len(cpus) for name, cpus in nodes.items()}
@@ -71,10 +68,9 @@ def measure(plan: Plan) -> Evidence:
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
-        if name not in few:
-            copies = times(cpus, lambda: _copy(size), budget_s, slow)
-            by_node[name] = sum(2 * size / typical(found) / 1e9 for found in copies.values())
-            evidence.add_number("host_memory", by_node[name], "GB/s", name)
+        copies = times(cpus, lambda: _copy(size), budget_s, slow)
+        by_node[name] = sum(2 * size / typical(found) / 1e9 for found in copies.values())
+        evidence.add_number("host_memory", by_node[name], "GB/s", name)
         slow = {cpus[-1]} if last and plan.injected("slow-cpu") else set()
         hashes = times(cpus, _hash, budget_s, slow)
         rates = {
@@ -99,26 +95,8 @@ def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:
     return {f"numa{node}/{half}": cpus[half::2][: len(cpus) // 2] or cpus for half in (0, 1)}
 
 
-def measured(
-    nodes: dict[str, list[int]], most: int, memory: set[int]
-) -> tuple[dict[str, list[int]], set[str]]:
-    """The cores of each group that are measured, and the groups whose bandwidth is not comparable
-    with the others'.
-
-    `memory`: NUMA nodes that the pod may have memory of; empty if that is not known.
-    """
-    largest = max(min(most, len(cpus)) for cpus in nodes.values())
-    few = {name for name, cpus in nodes.items() if len(cpus) < FEW * largest}
-    some = {f"numa{node}" for node in memory}
-    few |= {name for name in nodes if some and name.partition("/")[0] not in some}
-    few = few if len(few) < len(nodes) else set()
-    count = min(most, *(len(cpus) for name, cpus in nodes.items() if name not in few))
-    return {name: spread(cpus, count) for name, cpus in nodes.items()}, few
-
-
-def spread(cpus: list[int], most: int) -> list[int]:
-    """At most so many of the CPUs, evenly spread."""
-    count = min(most, len(cpus))
+def spread(cpus: list[int], count: int) -> list[int]:
+    """So many of the CPUs, evenly spread."""
     return [cpus[index * len(cpus) // count] for index in range(count)]
 
 

@@ -1,10 +1,9 @@
 """Every link of a GPU, to host and other GPUs, reaches its bandwidth and delivers data unchanged.
 
-Host links: copies from and to pinned memory near the GPU, each direction alone and both together.
-One GPU is judged at a time, since GPUs may share an uplink. Peer
-links: each GPU to each other one, alone. GB/s = bytes / median time / 1e9. The limit of a host link
-comes from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the
-driver lists NVLinks.
+Host links: copies from and to pinned memory near the GPU. One GPU is judged at a time, since GPUs
+may share an uplink. Peer links: each GPU to each other one, alone. GB/s = bytes / median time /
+1e9. The limit of a host link comes from its PCIe generation and width, that of a peer link from the
+model's NVLink rate, if the driver lists NVLinks.
 
 A rehearsal copies between buffers of the CPU. Not yet run with two GPUs.
 """
@@ -29,11 +28,6 @@ SPEC = Spec(
     measures={
         "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
         "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),
-        "link_both": Measure(
-            "GB/s",
-            "sum of both directions at the same time",
-            meaningful=(1, 1200),  # NVLink-C2C of Grace: 900
-        ),
         "link_peer": Measure("GB/s", "from one GPU to another", limit="peer_link", each="pair"),
     },
     prolog=("link_h2d", "link_d2h"),
@@ -211,12 +205,11 @@ def _links(devices: list, near: dict[str, set[int]], here) -> dict[str, dict]:
     found: dict[str, dict] = {name: {} for name in SPEC.measures}
     for device in devices:
         sent, received, host, back = at[device]
-        found["link_h2d"][str(device)] = Link(device, (host, received))
-        found["link_d2h"][str(device)] = Link(device, (sent, back))
-        found["link_both"][str(device)] = Link(device, (host, received), (sent, back))
+        found["link_h2d"][str(device)] = Link(device, host, received)
+        found["link_d2h"][str(device)] = Link(device, sent, back)
         for other in devices:
             if other != device:
-                found["link_peer"][f"{device}→{other}"] = Link(device, (sent, at[other][1]))
+                found["link_peer"][f"{device}→{other}"] = Link(device, sent, at[other][1])
     return found
 
 
@@ -257,12 +250,12 @@ def _measure_links(
         rounds = ROUNDS_OF_A_PROLOG if plan.level == "prolog" else rounds
         first, second = (_turns(links, near, rounds, repeats, slow) for _ in range(2))
         taken = {each: min(first[each], second[each], key=statistics.median) for each in links}
-        ways = 2 if name == "link_both" else 1
-        peer_comparison.record(evidence, name, "GB/s", ways * size / 1e9, taken, plan.device)
-        end = time.monotonic() + SUSTAIN_S[plan.device] * (ways - 1)
-        while time.monotonic() < end:
-            timing.run_on_all(devices, lambda device, links=links: links[str(device)].copy())
-        for label, link in links.items() if ways == 1 else ():
+        peer_comparison.record(evidence, name, "GB/s", size / 1e9, taken, plan.device)
+        if name == "link_h2d" and plan.level != "prolog":
+            end = time.monotonic() + SUSTAIN_S[plan.device]
+            while time.monotonic() < end:
+                timing.run_on_all(devices, lambda device, links=links: links[str(device)].copy())
+        for label, link in links.items():
             flip = label == last and name == "link_peer" and plan.injected("corrupt-link")
             if wrong := link.wrong_words(here, flip):
                 words = f"{label} delivered {wrong} wrong words of {size // 4} ({name})"
@@ -292,6 +285,4 @@ def ceilings(links: dict[str, dict], plan: Plan) -> dict[str, tuple[float, str]]
     ]
     if not rates or plan.device == "cpu":
         return {}
-    rate, origin = max(rates)
-    one_way = dict.fromkeys(("link_h2d", "link_d2h"), (rate, origin))
-    return one_way | {"link_both": (2 * rate, origin)}
+    return dict.fromkeys(("link_h2d", "link_d2h"), max(rates))

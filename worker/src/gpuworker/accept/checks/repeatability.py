@@ -19,6 +19,7 @@ from collections import Counter
 
 from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
@@ -89,33 +90,26 @@ def problems(evidence: Evidence, plan: Plan) -> None:
             words = f"{number.device}: {number.value:g} repeats of {REPEATS[plan.level]}"
             evidence.incomplete("missing", words, number.device, measure=number.name)
     kinds: dict[tuple[str, str], str] = {}  # device and hash -> format
-    votes: dict[tuple[str, str], dict[str, list[str]]] = {}  # format and group -> hash -> devices
+    votes: dict[tuple[str, str], dict[str, str]] = {}  # format and group -> device -> hash
     for key, value in evidence.hashes.items():
         kind, _, device = key.partition(" ")
-        group = votes.setdefault((kind, evidence.facts["hash_group"].get(device, "")), {})
-        group.setdefault(value, []).append(device)
+        group = evidence.facts["hash_group"].get(device, "")
+        votes.setdefault((kind, group), {})[device] = value
         if not HASH.fullmatch(value):
             words = f"{device}: the hash of {kind} is not a SHA-256: {value!r:.80}"
             evidence.incomplete("contradiction", words, device)
         elif (other := kinds.setdefault((device, value), kind)) != kind:
             words = f"{device}: {other} and {kind} have one hash, which no two computations have"
             evidence.incomplete("contradiction", words, device)
-    for (kind, _), groups in votes.items():
-        _vote(kind, groups, evidence)
-
-
-def _vote(kind: str, groups: dict[str, list[str]], evidence: Evidence) -> None:
-    """Add devices that differ from the others of their group. `groups`: hash -> devices."""
-    devices = [device for group in groups.values() for device in group]
-    most = max(groups.values(), key=len)
-    if 2 * len(most) > len(devices):
-        for device in devices:
-            if device not in most:
-                words = f"{device}: {kind} has other bits than {len(most)} of {len(devices)} GPUs"
+    for (kind, _), hashes in votes.items():
+        _, agree, odd = majority(hashes)
+        if agree:
+            for device in odd:
+                words = f"{device}: {kind} has other bits than {agree} of {len(hashes)} GPUs"
                 evidence.fail("wrong-bits", words, device)
-    else:
-        words = f"{' and '.join(devices)} have different bits of {kind}, without a majority"
-        evidence.fail("no-majority", words, *devices)
+        else:
+            words = f"{' and '.join(odd)} have different bits of {kind}, without a majority"
+            evidence.fail("no-majority", words, *odd)
 
 
 def _repeats(device: str, seen: dict[str, list[str]], evidence: Evidence) -> dict[str, str]:

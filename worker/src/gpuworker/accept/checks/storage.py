@@ -83,56 +83,66 @@ def mib_of(plan: Plan, nodes: int) -> int:
 
 
 def _volume(context, name: str, path: Path, mib: int) -> dict:
-    seen: dict = {"path": str(path), "error": "", "read_only": False}
-    seen |= {"write_s": 0.0, "read_bytes": 0, "latencies_s": []}
+    seen: dict = {"path": str(path), "problem": None, "read_only": False}
+    seen |= {"write_s": 0.0, "latencies_s": []}
     folder = path / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
     part, mine = (folder / f"{word}-{context.rank}" for word in ("part", "shard"))
-    neighbour = (context.rank + 1) % context.size
-    try:
-        with _errors_into(seen, name):
+
+    def begin() -> None:
+        try:
             folder.mkdir(exist_ok=True)
-        context.barrier(f"storage/{name}/begin")  # all write at the same time
-        with _errors_into(seen, name):
-            if folder.exists():
-                full = Path("/dev/full") if context.injected("full-volume") else part
-                seconds = _write(full, context.rank, mib)
-                part.rename(mine)  # a shard is whole
-                seen["write_s"] = seconds
-                if context.injected("damaged-file"):
-                    with mine.open("r+b") as file:
-                        file.seek(BLOCK // 2)
-                        file.write(b"damaged")
-        context.barrier(f"storage/{name}/written")
-        with _errors_into(seen, name):
-            # other nodes' shards are missing on a volume of this node alone
-            shard = folder / f"shard-{neighbour}"
-            if shard.exists():
-                _read(seen, shard, neighbour, mib, name)
-            elif mine.exists():
-                _read(seen, mine, context.rank, mib, name)
-            elif seen["read_only"]:
-                _read_existing_files(seen, context, path, mib)
-        # no rank removes a shard that another rank still reads
-        context.barrier(f"storage/{name}/read")
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            seen["read_only"] = True
+
+    def write() -> None:
+        if seen["read_only"]:
+            return
+        full = Path("/dev/full") if context.injected("full-volume") else part
+        seconds = _write(full, context.rank, mib)
+        part.rename(mine)  # a shard is whole
+        seen["write_s"] = seconds
+        if context.injected("damaged-file"):
+            with mine.open("r+b") as file:
+                file.seek(BLOCK // 2)
+                file.write(b"damaged")
+
+    def read() -> None:
+        # other nodes' shards are missing on a volume of this node alone
+        for rank in ((context.rank + 1) % context.size, context.rank):
+            if (shard := folder / f"shard-{rank}").exists():
+                _read(seen, shard, _blocks(rank, mib))
+                return
+        some = itertools.islice(path.rglob("*"), MOST_FILES) if seen["read_only"] else ()
+        files = sorted(file for file in some if file.is_file() and file.stat().st_size >= BLOCK)
+        for file in files[context.rank % max(1, len(files)) :: context.size]:
+            blocks = min(mib - len(seen["latencies_s"]), file.stat().st_size // BLOCK)
+            _read(seen, file, itertools.repeat(None, blocks))
+
+    try:
+        for work in (begin, write, read):  # all at the same time
+            if not seen["problem"]:  # the other ranks wait for this one
+                try:
+                    work()
+                except OSError as error:
+                    seen["problem"] = _problem(error, name, path)
+            context.barrier(f"storage/{name}/{work.__name__}")
     finally:
-        with contextlib.suppress(OSError):  # read-only, or not empty: the last rank removes it
+        with contextlib.suppress(OSError):  # not empty: the last rank removes it
             for file in (part, mine):
                 file.unlink(missing_ok=True)
             folder.rmdir()
     return seen
 
 
-@contextlib.contextmanager
-def _errors_into(seen: dict, name: str) -> Iterator[None]:
-    """Record errors of the volume and continue: the other ranks wait for this one."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in READ_ONLY:
-            seen["read_only"] = True
-        else:
-            seen["error"] = f"{name} ({seen['path']}): {_describe(error, Path(seen['path']))}"
-            seen["kind"] = "volume-full" if error.errno in NO_SPACE else "volume"
+def _problem(error: OSError, name: str, path: Path) -> tuple[str, str, str]:
+    """Verdict, kind and words. The scratch folder is no volume of a job."""
+    if error.errno not in NO_SPACE:
+        return FAIL, "volume", f"cannot be used: {error.strerror}"
+    free_mb = shutil.disk_usage(path).free / 1e6
+    words = f"full while the checkpoint was written ({error.strerror}; {free_mb:.0f} MB free)"
+    return INCOMPLETE if name == SCRATCH else FAIL, "volume-full", words
 
 
 def _blocks(rank: int, mib: int) -> Iterator[bytes]:
@@ -153,48 +163,20 @@ def _write(path: Path, rank: int, mib: int) -> float:
     return time.perf_counter() - start
 
 
-def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
-    """Read a shard that this test wrote, without the cache, and compare it."""
-    found = _timed_blocks(seen, path, mib * BLOCK)
-    for number, right in enumerate(_blocks(rank, mib)):
-        if (block := next(found, b"")) != right:
-            pairs = enumerate(zip(block, right, strict=False))
-            first = next((index for index, (a, b) in pairs if a != b), len(block))
-            place = f"from byte {number * BLOCK + first} on, of {mib} MiB"
-            seen["error"] = f"{name} ({path}): what was read is not what was written, {place}"
-            seen["kind"] = "volume-bytes"
-            return
-
-
-def _read_existing_files(seen: dict, context, path: Path, mib: int) -> None:
-    """Read existing files of the volume, different ones on each rank."""
-    some = itertools.islice(path.rglob("*"), MOST_FILES)
-    files = sorted(file for file in some if file.is_file() and file.stat().st_size >= BLOCK)
-    for file in files[context.rank % max(1, len(files)) :: context.size]:
-        for _ in _timed_blocks(seen, file, mib * BLOCK - seen["read_bytes"]):
-            pass
-
-
-def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
-    """Blocks of a file, at most `most` bytes; adds their times and sizes to `seen`."""
+def _read(seen: dict, path: Path, blocks: Iterator[bytes | None]) -> None:
+    """Read blocks of a file without the cache, and compare those that are known."""
     with path.open("rb") as file:
-        # cached data would not test the storage
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        for _ in range(most // BLOCK):
+        for number, right in enumerate(blocks):
             start = time.perf_counter()
-            data = file.read(BLOCK)
+            block = file.read(BLOCK)
             seen["latencies_s"].append(time.perf_counter() - start)
-            seen["read_bytes"] += len(data)
-            if not data:
+            if block != (right or block):
+                pairs = enumerate(zip(block, right, strict=False))
+                first = next((index for index, (a, b) in pairs if a != b), len(block))
+                words = f"{path.name} is not what was written from byte {number * BLOCK + first} on"
+                seen["problem"] = FAIL, "volume-bytes", words
                 return
-            yield data
-
-
-def _describe(error: OSError, path: Path) -> str:
-    if error.errno not in NO_SPACE:
-        return f"cannot be written: {error.strerror}"
-    free = shutil.disk_usage(path).free
-    return f"full while the checkpoint was written ({error.strerror}; {free / 1e6:.0f} MB free)"
 
 
 def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
@@ -203,13 +185,11 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
         path, read_only = seen[0]["path"], all(each["read_only"] for each in seen)
-        faults = [rank for rank, each in enumerate(seen) if each["error"]]
+        faults = [rank for rank, each in enumerate(seen) if each["problem"]]
         for rank in faults[:NAMED]:
-            verdict, words = FAIL, f"{results[rank]['label']}: {seen[rank]['error']}"
-            if name == SCRATCH and seen[rank]["kind"] == "volume-full":
-                # it is not a volume of a job: no fault of the node
-                verdict, words = INCOMPLETE, f"{words}; the test needs {len(results) * mib} MiB"
-            found.add(verdict, seen[rank]["kind"], words, f"rank {rank}", volume=name)
+            verdict, kind, words = seen[rank]["problem"]
+            words = f"{results[rank]['label']}: {name} ({path}): {words}"
+            found.add(verdict, kind, words, f"rank {rank}", volume=name)
         found.facts[name] = {"path": path, "read_only": read_only}
         if all(each["write_s"] for each in seen):
             rate = len(seen) * mib * BLOCK / max(each["write_s"] for each in seen) / 1e6
@@ -217,7 +197,7 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
         latencies = sorted(latency for each in seen for latency in each["latencies_s"])
         if latencies:
             slowest_s = max(sum(each["latencies_s"]) for each in seen)
-            rate = sum(each["read_bytes"] for each in seen) / slowest_s / 1e6
+            rate = len(latencies) * BLOCK / slowest_s / 1e6
             p99 = latencies[99 * (len(latencies) - 1) // 100]
             found.add_number("storage_read", rate, "MB/s", name)
             found.add_number("storage_read_p99", p99 * 1e3, "ms", name)

@@ -37,7 +37,6 @@ STORE_S = 60.0  # most that a rank waits for another one without a collective
 COLLECTIVE_S = {"cuda": 20.0, "cpu": 60.0}
 END_S = 10  # in which a rank whose work is done ends
 KILL_S = 2.0  # a killed process is gone in milliseconds, unless it waits in the kernel for a driver
-FAILED = 1  # exit code of a rank that has sent its error
 # States of a process in which it cannot go on by itself
 STATES = {
     "T": "is stopped by a signal",
@@ -61,7 +60,7 @@ def run(plan: Plan, program: Callable[..., dict], /, **options: object) -> list[
     rank that ended.
     """
     with tempfile.TemporaryDirectory(dir=plan.scratch, prefix="world-") as folder:
-        return World(plan, Path(folder), program, options).results()
+        return World(plan, Path(folder), program, options).run()
 
 
 class World:
@@ -73,7 +72,7 @@ class World:
         self.plan = plan
         self.size = plan.gpus if plan.device == "cuda" else plan.processes
         self.connections, self.processes = [], []
-        self.answers: dict[int, dict] = {}  # result or error, by rank
+        self.results: dict[int, dict] = {}  # by rank
         self.entered = [(0, "")] * self.size  # number and name of the last collective of each rank
         context = multiprocessing.get_context("fork")
         for rank in range(self.size):
@@ -84,72 +83,60 @@ class World:
             its.close()  # so that its end is seen even in the middle of a result
             self.connections.append(mine)
 
-    def results(self) -> list[dict]:
+    def run(self) -> list[dict]:
         # before the check itself is ended, which names no rank
         hang_s = self.plan.deadline_s - min(10, 0.2 * self.plan.deadline_s)
         problem, end = None, time.monotonic() + hang_s
-        while len(self.answers) < self.size and not problem:
-            ranks = {each: rank for rank, each in enumerate(self.connections)}
-            waiting = [each for each, rank in ranks.items() if rank not in self.answers]
-            ends = [process.sentinel for process in self.processes]
+        while len(self.results) < self.size and not problem:
             left_s = end - time.monotonic()
-            ready = multiprocessing.connection.wait([*waiting, *ends], max(0, left_s))
-            for each in ranks.keys() & ready:
-                self._receive(ranks[each])
-            problem = self._problem()
+            ranks = {self.connections[rank]: rank for rank in self._running()}
+            for ready in multiprocessing.connection.wait(list(ranks), max(0, left_s)):
+                problem = self._receive(ranks[ready]) or problem
             if left_s < 0 and not problem:
                 problem = _failed(f"no result after {hang_s:g} s")
         if problem:
-            late_ranks, places = self._places()
-            if late_ranks and problem.kind == "check-failed" and not problem.parts:
-                problem.kind, problem.parts = "not-arrived", [f"rank {rank}" for rank in late_ranks]
+            behind, places = self._places()
+            if behind and problem.kind == "check-failed" and not problem.parts:
+                problem.kind, problem.parts = "not-arrived", [f"rank {rank}" for rank in behind]
             reasons = "; ".join(filter(None, [problem.reason, *places, *self._kill()]))
             raise BrokenWorldError(dataclasses.replace(problem, reason=reasons))
         for connection in self.connections:
             connection.send(None)
         for process in self.processes:
             process.join(END_S)
-        return [self.answers[rank]["result"] for rank in range(self.size)]
+        return [self.results[rank] for rank in range(self.size)]
 
-    def _receive(self, rank: int) -> None:
-        """One that sent an error or nothing is about to end."""
+    def _running(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank not in self.results]
+
+    def _receive(self, rank: int) -> Problem | None:
+        """What a rank says: where it is, its result, or a problem, after which it ends."""
         try:
             said = self.connections[rank].recv()
         except (EOFError, OSError):
-            said = {"error": "ended without a result"}
+            said = _failed(f"rank {rank} ended without a result", rank)
+        if isinstance(said, Problem):
+            self.processes[rank].join(END_S)
+            return self._killed() or said
         if isinstance(said, tuple):
             self.entered[rank] = said
-            return
-        self.answers[rank] = said
-        if "error" in said:
-            self.processes[rank].join(END_S)
+        else:
+            self.results[rank] = said
+        return None
 
-    def _problem(self) -> Problem | None:
-        """The rank that ended, rather by a signal than by an error, which may follow from the
-        end of another rank.
-        """
-        codes = {rank: each.exitcode for rank, each in enumerate(self.processes)}
-        ended = {rank: code for rank, code in codes.items() if code is not None}
-        for rank, code in ended.items():
-            if code < 0:
-                return _failed(f"rank {rank} ended with {signal.Signals(-code).name}", rank)
-        for rank, answer in self.answers.items():
-            if "error" in answer and codes[rank] in (FAILED, None):
-                verdict, kind = answer.get("kind", (INCOMPLETE, "check-failed"))
-                return Problem(verdict, kind, f"rank {rank}: {answer['error']}", [f"rank {rank}"])
-        for rank, code in ended.items():
-            return _failed(f"rank {rank} ended with exit code {code}", rank)
+    def _killed(self) -> Problem | None:
+        """A rank that a signal ended, from which errors of the others may follow."""
+        for rank, process in enumerate(self.processes):
+            if (process.exitcode or 0) < 0:
+                name = signal.Signals(-process.exitcode).name
+                return _failed(f"rank {rank} ended with {name}", rank)
         return None
 
     def _places(self) -> tuple[list[int], list[str]]:
         """The ranks that others wait for, and in words where those without a result are, and
         which cannot go on.
         """
-        running = [
-            rank
-            for rank, each in enumerate(self.processes)
-            if rank not in self.answers and each.exitcode is None
-        ]
+        running = [rank for rank in self._running() if self.processes[rank].exitcode is None]
         states = {rank: STATES.get(processes.state(self.processes[rank].pid)) for rank in running}
         behind, where = late(self.entered, running) if running else ([], "")
         return behind, [where] + [f"rank {rank} {state}" for rank, state in states.items() if state]
@@ -198,11 +185,13 @@ def _rank(rank: int, size: int, folder: Path, connection, plan: Plan, program, o
         context.enter("the start of its program")
         result = program(context, **options)
         context.enter("the end of its program")
-        connection.send({"result": result})
+        connection.send(result)
         with contextlib.suppress(EOFError):
             connection.recv()  # none of them ends while another one still needs it
         process_group.destroy()
     except Exception as error:  # any error is the reason of the check
         lines = [line.strip() for line in words_of(error).splitlines() if line.strip()]
-        connection.send({"error": lines[-1], "kind": kind_of(error)})
-        sys.exit(FAILED)
+        verdict, kind = kind_of(error)
+        name = f"rank {rank}"
+        connection.send(Problem(verdict, kind, f"{name}: {lines[-1]}", [name]))
+        sys.exit(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 from gpuworker.accept.kernels import timing
@@ -15,25 +13,15 @@ def content(words: int) -> torch.Tensor:
 
 
 class Link:
-    """A way from one buffer to another one, or two such ways at the same time. `device`: the GPU
-    on whose stream torch copies, that of the first source if it is one.
+    """A way from one buffer to another one. `device`: the GPU on whose stream torch copies, that of
+    the source if it is one.
     """
 
-    def __init__(self, device: torch.device, *ways: tuple[torch.Tensor, torch.Tensor]) -> None:
-        self.device, self.ways = device, ways
-        two = len(ways) > 1 and device.type == "cuda"
-        self.second = torch.cuda.Stream(device) if two else None
+    def __init__(self, device: torch.device, source: torch.Tensor, target: torch.Tensor) -> None:
+        self.device, self.source, self.target = device, source, target
 
     def copy(self) -> None:
-        (source, target), *more = self.ways
-        if self.second:
-            self.second.wait_stream(first := torch.cuda.current_stream(self.device))
-        target.copy_(source, non_blocking=True)
-        with torch.cuda.stream(self.second) if self.second else contextlib.nullcontext():
-            for source, target in more:
-                target.copy_(source, non_blocking=True)
-        if self.second:
-            first.wait_stream(self.second)
+        self.target.copy_(self.source, non_blocking=True)
 
     def seconds(self, repeats: int, delay_s: float = 0.0) -> list[float]:
         """Of each copy."""
@@ -49,11 +37,10 @@ class Link:
         """Number of words that differ after a copy of what the source holds, `right`. `flip`
         injects a fault.
         """
-        ((_, target),) = self.ways
-        target.zero_()
+        self.target.zero_()
         self.copy()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         if flip:
-            target[7] ^= 1
-        return int((target != right.to(target.device)).sum())
+            self.target[7] ^= 1
+        return int((self.target != right.to(self.target.device)).sum())

@@ -2,144 +2,88 @@
 
 A test of a pair shows GB/s, or a fault.
 
-1. Rounds of disjoint pairs, until every node was with every other one: the usual test of pairs.
-   Of more than MOST_ROUNDS + 1 nodes, each is with MOST_ROUNDS others.
-2. A node that did not answer, or completed no exchange, is bad, and so is the node with the most
-   bad pairs, if most of its pairs with nodes that are not bad are bad; then the next one.
-3. A bad pair of other nodes is tested again: the link is bad after three bad exchanges in a row.
+1. Rounds of disjoint pairs, until every node was with every other one. Of more than
+   MOST_ROUNDS + 1 nodes, each is with MOST_ROUNDS others.
+2. The figure of a node is the median of its pairs, and the reference is the median of the figures.
+   A node whose figure is below the reference by `tolerance` is bad.
+3. A slow pair of other nodes is tested once more, alone: the link between them is bad if it is slow
+   again.
 
-Bad is relative: slower than the better pairs by `tolerance`. So slow nodes in a clear majority look
-normal, unless `expected_gbps` sets an absolute limit. Of two nodes the bad one cannot be told.
+Slow nodes in a majority look normal, unless `expected_gbps` sets an absolute limit. Then they
+cannot be told from the others, and neither can the bad one of two nodes.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-Pair = tuple[int, ...]  # nodes in ascending order
+from gpuworker.judgement.report import Evidence
+
+Pair = tuple[int, int]  # nodes in ascending order
 Seen = dict[Pair, float | str]  # GB/s, or a fault such as wrong data
-Tests = Generator[list[Pair], Seen, None]
+Test = Callable[[list[Pair]], tuple[Seen, set[int]]]
 
-EXCHANGES = 3  # bad ones before a part is accused
-MOST = 0.5  # of the pairs of a node
 MOST_ROUNDS = 255  # a round takes a second or two
-MOST_LINKS = 32  # pairs that are tested again; the worst ones
+MOST_LINKS = 32  # the worst ones
+SHOWN = 3  # pairs of a bad node
+FAILED = 3  # partners with which a node failed, after which it is tested with no more
 
 
-@dataclass
-class Findings:
-    """`bad_nodes` and `bad_links` are proven, each with its evidence; `undecided` parts may be
-    good or bad.
+def search(
+    names: Sequence[str], test: Test, tolerance: float = 0.2, expected_gbps: float | None = None
+) -> Evidence:
+    """`names` of the nodes, as parts; `test`: what is seen of disjoint pairs, and the nodes that
+    did not answer.
     """
+    if len(names) < 2:
+        raise ValueError(f"{len(names)} nodes: the search needs at least two")
+    seen: Seen = {}
+    silent: set[int] = set()
+    for pairs in rounds_of_pairs(len(names))[:MOST_ROUNDS]:
+        if pairs := [pair for pair in pairs if silent.isdisjoint(pair)]:
+            new, lost = test(pairs)
+            seen |= new
+            silent |= lost | _failing(seen)
+    rates: dict[int, list[float]] = defaultdict(list)
+    for pair, value in seen.items():
+        for node in pair:
+            rates[node].append(_rate(value))
+    figures = {node: statistics.median_high(own) for node, own in rates.items()}
+    reference = statistics.median_high(figures.values())
+    least = (1 - tolerance) * max(reference, expected_gbps or 0)
+    bad_nodes = {node for node, figure in figures.items() if not 0 < figure >= least}
+    bad = {pair: value for pair, value in seen.items() if not 0 < _rate(value) >= least}
+    found = Evidence(facts={"count": len(names)})
+    if reference:
+        found.add_number("pair_bandwidth", reference, "GB/s")
+    if 2 * len(bad_nodes) > len(names):
+        words = ", ".join(sorted(set(map(_words, bad.values())))[:SHOWN])
+        words = f"most nodes are bad, so the search cannot tell which ({words})"
+        found.incomplete("missing", words, measure="pair_bandwidth")
+        return found
+    for node in sorted(bad_nodes):
+        own = [(names[sum(pair) - node], value) for pair, value in bad.items() if node in pair]
+        words = ", ".join(f"with {other}: {_words(value)}" for other, value in own[:SHOWN])
+        found.fail("bad-node", f"{names[node]} is bad: {words}", names[node])
+    links = [pair for pair in bad if bad_nodes.isdisjoint(pair)]
+    for pair in sorted(links, key=lambda pair: _rate(bad[pair]))[:MOST_LINKS]:
+        again = test([pair])[0][pair] if _rate(bad[pair]) else bad[pair]
+        if not _rate(again) >= least:
+            parts = [names[node] for node in pair]
+            words = f"the link between {' and '.join(parts)} is bad, both are good with others"
+            found.fail("bad-link", f"{words}: {_words(bad[pair])}, {_words(again)}", *parts)
+    return found
 
-    bad_nodes: dict[Pair, str] = field(default_factory=dict)
-    bad_links: dict[Pair, str] = field(default_factory=dict)
-    undecided: dict[Pair, str] = field(default_factory=dict)
-    reference_gbps: float = 0.0
 
-
-class BadNodeSearch:
-    """`run` yields rounds of disjoint pairs, and is sent what their tests saw."""
-
-    def __init__(
-        self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None
-    ) -> None:
-        if nodes < 2:
-            raise ValueError(f"{nodes} nodes: the search needs at least two")
-        self.nodes, self.tolerance, self.expected_gbps = nodes, tolerance, expected_gbps
-        self.findings = Findings()
-        self.lost: set[int] = set()  # nodes that did not answer
-        self._seen: dict[Pair, list[float | str]] = defaultdict(list)
-
-    def is_bad(self, value: float | str) -> bool:
-        least = (1 - self.tolerance) * max(self.findings.reference_gbps, self.expected_gbps or 0)
-        return isinstance(value, str) or not value >= least
-
-    def run(self) -> Tests:
-        found = self.findings
-        for pairs in rounds_of_pairs(self.nodes)[:MOST_ROUNDS] * -(-EXCHANGES // (self.nodes - 1)):
-            yield from self._test(pairs)
-        values = [value for seen in self._seen.values() for value in seen]
-        rates = sorted(value for value in values if not isinstance(value, str))
-        # Of the better quarter: right while an eighth of the pairs is healthy, and no outlier.
-        better = rates[-math.ceil(len(rates) / 4) :]
-        found.reference_gbps = statistics.median_high(better) if better else 0.0
-        bad = {pair for pair, seen in self._seen.items() if all(map(self.is_bad, seen))}
-        if len(bad) == len(self._seen):
-            what = "; ".join(sorted(set(map(_words, values))))
-            words = f"no exchange passed, so the search cannot tell which nodes are bad ({what})"
-            found.undecided[tuple(range(self.nodes))] = words
-            return
-        links = sorted(self._without_bad_nodes(bad), key=lambda pair: _rate(self._seen[pair][-1]))
-        for _ in range(EXCHANGES - 1):
-            yield from self._test(p for p in links[:MOST_LINKS] if self.is_bad(self._seen[p][-1]))
-        for pair in links[:MOST_LINKS]:
-            last = self._seen[pair][-EXCHANGES:]
-            if all(map(self.is_bad, last)):
-                found.bad_links[pair] = ", ".join(map(_words, last))
-        if not self.expected_gbps and 2 * len(found.bad_nodes) > self.nodes:
-            self._withdraw()
-
-    def _test(self, pairs: Iterable[Pair]) -> Tests:
-        """Test pairs, in rounds of disjoint ones, without those of silent nodes."""
-        waiting = list(pairs)
-        while True:
-            silent, busy = self._silent(), set()
-            waiting = [pair for pair in waiting if silent.isdisjoint(pair)]
-            if not waiting:
-                return
-            batch = [pair for pair in waiting if busy.isdisjoint(pair) and not busy.update(pair)]
-            waiting = [pair for pair in waiting if pair not in batch]
-            for pair, value in (yield batch).items():
-                self._seen[pair].append(value)
-
-    def _silent(self) -> set[int]:
-        """Nodes that did not answer, and those that completed no exchange, also none with nodes
-        that did with others: each further one may take as long as its time-out.
-        """
-        done = {n for pair, values in self._seen.items() if any(map(_rate, values)) for n in pair}
-        failed = Counter(
-            node
-            for pair, values in self._seen.items()
-            for node in {*pair} - done
-            if not done.isdisjoint(pair)
-            for _ in values
-        )
-        return self.lost | {node for node, count in failed.items() if count >= EXCHANGES}
-
-    def _without_bad_nodes(self, bad: set[Pair]) -> set[Pair]:
-        """The bad pairs that no bad node explains. Accuses the bad nodes."""
-        tested, silent = set(self._seen), self._silent()
-        while bad:
-            counts = Counter(node for pair in bad for node in pair)
-            node = max(counts, key=lambda node: (node in silent, counts[node]))
-            share = counts[node] / sum(node in pair for pair in tested)
-            if node not in silent and (counts[node] < 2 or share <= MOST):
-                break
-            own = sorted(pair for pair in bad if node in pair)
-            shown = [(sum(pair) - node, value) for pair in own for value in self._seen[pair]]
-            self.findings.bad_nodes[(node,)] = ", ".join(
-                f"with node {other}: {_words(value)}" for other, value in shown[:EXCHANGES]
-            )
-            bad, tested = ({p for p in pairs if node not in p} for pairs in (bad, tested))
-        return bad
-
-    def _withdraw(self) -> None:
-        """Most nodes are bad, so the reference may be wrong: what is only slow is not accused."""
-        found = self.findings
-        for part in [*found.bad_nodes, *found.bad_links]:
-            values = [
-                value for pair in self._seen if {*part} <= {*pair} for value in self._seen[pair]
-            ]
-            if all(map(_rate, values)):
-                shown = (found.bad_links if len(part) > 1 else found.bad_nodes).pop(part)
-                reference = f"the reference of {found.reference_gbps:.3g} GB/s, which is doubtful"
-                why = f"slower than {reference}: most nodes are bad ({shown})"
-                found.undecided[part] = f"{why}; give the expected GB/s"
+def _failing(seen: Seen) -> set[int]:
+    """Nodes that completed no exchange, with partners that did with others: each further one may
+    take as long as its time-out.
+    """
+    done = {node for pair, value in seen.items() if _rate(value) for node in pair}
+    failed = Counter(node for pair in seen if not done.isdisjoint(pair) for node in {*pair} - done)
+    return {node for node, count in failed.items() if count >= FAILED}
 
 
 def rounds_of_pairs(count: int) -> list[list[Pair]]:

@@ -1,9 +1,9 @@
-"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each pair exchange data.
+"""Bad-node search in a running job: rank 0 announces rounds, the ranks of each pair exchange data.
 
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
   torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes
 
-Rounds and results travel through the store and not through the fabric under test. A rank that posts
+Rounds and results travel through the store and not through the fabric under test. A node that posts
 no result in time is a finding, and is left out of later rounds. The units under test are nodes, or
 the ranks of the only node. In an exchange each rank sends to the rank of the same index on the
 other node, and all that it receives is checked.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import os
 import statistics
@@ -24,22 +23,22 @@ from collections.abc import Collection
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Pair, Seen
+from gpuworker.accept.checks.bad_nodes import plan
+from gpuworker.accept.checks.bad_nodes.plan import Pair, Seen
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import keep_alive
 
 BYTES = {"cuda": 1 << 28, "cpu": 1 << 18}
-REPEATS = {"cuda": 3, "cpu": 1}
+REPEATS = 3  # of an exchange; the median counts
 # How much slower counts as bad, and times below which differences mean nothing: ranks on the CPU
 # share processors.
 TOLERANCE = {"cuda": 0.2, "cpu": 0.5}
 RESOLUTION_S = {"cuda": 0.0, "cpu": 0.15}
 POST_GRACE_S = 10  # for a post to arrive after the ranks timed out
-NAMED = 8  # parts of a group
 LONG = datetime.timedelta(hours=1)
-TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"
+NOT_DONE, WRONG = "not completed", "wrong data"
 
 
 def run(
@@ -47,13 +46,15 @@ def run(
 ) -> Evidence | None:
     """The findings on rank 0; None on the others."""
     rounds = Rounds(context, timeout_s)
-    context.post("bad_nodes/name", context.label if context.nodes == 1 else context.node)
+    part = f"node {context.node}" if context.nodes > 1 else f"rank {context.rank}"
+    parts = context.gather("part", part)
     if context.rank == 0:
-        return rounds.lead(expected_gbps)
-    number = 0
-    while pairs := rounds.pairs(number):
-        rounds.take_part(pairs, number)
-        number += 1
+        names = [parts[ranks[0]] for ranks in rounds.units]
+        found = plan.search(names, rounds.lead, TOLERANCE[rounds.kind], expected_gbps)
+        rounds.announce([])
+        return found
+    while pairs := rounds.announced():
+        rounds.take_part(pairs)
     return None
 
 
@@ -68,84 +69,71 @@ class Rounds:
 
     def __init__(self, context: RankContext, timeout_s: float) -> None:
         self.context, self.timeout_s = context, timeout_s
-        self.units, self.kind = units_of(context), context.device.type
+        self.store = dist.PrefixStore("bad_nodes", context.store)
+        self.units, self.kind, self.number = units_of(context), context.device.type, 0
+        self.own = next(unit for unit, ranks in enumerate(self.units) if context.rank in ranks)
 
-    def pairs(self, number: int) -> list[Pair]:
-        key = f"bad_nodes/round/{number}"
-        self.context.store.wait([key], LONG)
-        return [tuple(pair) for pair in json.loads(self.context.store.get(key))]
+    def announce(self, pairs: list[Pair]) -> None:
+        self.number += 1
+        self.store.set(f"round/{self.number}", json.dumps(pairs))
 
-    def take_part(self, pairs: list[Pair], number: int) -> None:
+    def announced(self) -> list[Pair]:
+        self.number += 1
+        self.store.wait([f"round/{self.number}"], LONG)
+        return json.loads(self.store.get(f"round/{self.number}"))
+
+    def take_part(self, pairs: list[Pair]) -> None:
         for pair in pairs:
-            if any(map(self._is_in, pair)):
-                if self.context.injected("hung-node"):
-                    self.context.store.wait(["bad_nodes/done"], LONG)
-                self.context.post(f"bad_nodes/{number}", self._test(pair, number))
+            if self.own in pair and not self.context.injected("hung-node"):
+                self.store.set(self._key(self.context.rank), json.dumps(self._test(pair)))
 
-    def lead(self, expected_gbps: float | None) -> Evidence:
-        search = BadNodeSearch(len(self.units), TOLERANCE[self.kind], expected_gbps)
-        store, tests, seen = self.context.store, search.run(), None
-        with contextlib.suppress(StopIteration):
-            for number in itertools.count():
-                pairs, start = tests.send(seen), time.monotonic()
-                store.set(f"bad_nodes/round/{number}", json.dumps(pairs))
-                seen, silent = self._round(pairs, number)
-                search.lost |= silent
-                bad, seconds = sum(map(search.is_bad, seen.values())), time.monotonic() - start
-                log("DDP", search_round=number + 1, pairs=len(pairs), bad=bad, seconds=seconds)
-        store.set(f"bad_nodes/round/{number}", "[]")
-        store.set("bad_nodes/done", "yes")
-        return self._evidence(search.findings)
-
-    def _round(self, pairs: list[Pair], number: int) -> tuple[Seen, set[int]]:
-        """What the tests of the pairs saw, and the nodes that posted nothing."""
-        deadline = time.monotonic() + 2 * self.timeout_s + POST_GRACE_S
-        self.take_part(pairs, number)
-        seen, silent = {}, set()
+    def lead(self, pairs: list[Pair]) -> tuple[Seen, set[int]]:
+        """What a round of pairs saw, and the nodes that did not answer."""
+        start, seen, silent = time.monotonic(), {}, set()
+        self.announce(pairs)
+        self.take_part(pairs)
+        keys = [self._key(rank) for pair in pairs for unit in pair for rank in self.units[unit]]
+        left_s = 2 * self.timeout_s + POST_GRACE_S - (time.monotonic() - start)
+        with contextlib.suppress(RuntimeError):  # some did not answer
+            self.store.wait(keys, datetime.timedelta(seconds=max(left_s, 1)))
         for pair in pairs:
-            ranks = [rank for unit in pair for rank in self.units[unit]]
-            posts = {rank: self._post(f"bad_nodes/{number}/{rank}", deadline) for rank in ranks}
-            silent |= {unit for unit in pair if None in map(posts.get, self.units[unit])}
-            seen[pair] = outcome(posts.values(), BYTES[self.kind] / 1e9, RESOLUTION_S[self.kind])
+            said = {rank: self._said(rank) for unit in pair for rank in self.units[unit]}
+            silent |= {unit for unit in pair if None in map(said.get, self.units[unit])}
+            seen[pair] = outcome(said.values(), BYTES[self.kind] / 1e9, RESOLUTION_S[self.kind])
+        log("DDP", search_round=self.number, pairs=len(pairs), seconds=time.monotonic() - start)
         return seen, silent
 
-    def _post(self, key: str, deadline: float) -> float | str | None:
-        while not self.context.store.check([key]):
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.02)
-        return json.loads(self.context.store.get(key))
+    def _key(self, rank: int) -> str:
+        return f"{self.number}/{rank}"
 
-    def _is_in(self, unit: int) -> bool:
-        return self.context.rank in self.units[unit]
+    def _said(self, rank: int) -> float | str | None:
+        key = self._key(rank)
+        return json.loads(self.store.get(key)) if self.store.check([key]) else None
 
-    def _test(self, pair: Pair, number: int) -> float | str:
+    def _test(self, pair: Pair) -> float | str:
         """Seconds of an exchange of this rank, or a fault.
 
         In a thread: a call that never returns must not hang the leader.
         """
-        device, found = self.context.device, [TIMED_OUT]
+        device, found = self.context.device, [NOT_DONE]
+        gpu = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
         def test() -> None:
-            try:
-                gpu = torch.cuda.device(device) if device.type == "cuda" else None
-                with gpu or contextlib.nullcontext():
-                    found[0] = self._exchange(pair, f"bad_nodes/group/{number}/{pair[0]}")
-            except RuntimeError as error:  # torch raises it for timeouts and for lost connections
-                text = str(error).lower()
-                found[0] = TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN
+            # torch raises it for time-outs and for lost connections
+            with contextlib.suppress(RuntimeError), gpu:
+                found[0] = self._exchange(pair)
 
         thread = threading.Thread(target=test, daemon=True)
         thread.start()
         thread.join(2 * self.timeout_s)
         return found[0]
 
-    def _exchange(self, pair: Pair, name: str) -> float | str:
+    def _exchange(self, pair: Pair) -> float | str:
         context, device, numel = self.context, self.context.device, BYTES[self.kind] // 4
-        here, other = sorted(pair, key=self._is_in, reverse=True)
         ranks = [rank for unit in pair for rank in self.units[unit]]
-        group = self._group(ranks, name)
-        partner = self.units[other][self.units[here].index(context.rank)]
+        group = self._group(ranks, f"group/{self.number}/{pair[0]}")
+        other = self.units[sum(pair) - self.own]
+        partner = other[self.units[self.own].index(context.rank)]
         split = [numel * (rank == partner) for rank in ranks]
         ramp = (torch.arange(numel, device=device) % 61).float()
         mine = keep_alive(_pattern(ramp, context.rank))
@@ -157,7 +145,7 @@ class Rounds:
             context.inject == "slow-node-link" and {*pair} == ends
         )
         times, wrong = [], False
-        for _ in range(REPEATS[self.kind] + 1):  # the first one connects the two
+        for _ in range(REPEATS + 1):  # the first one connects the two
             received.fill_(-1)
             context.synchronize()
             group.barrier().wait()
@@ -178,7 +166,7 @@ class Rounds:
         ranks.
         """
         timeout = datetime.timedelta(seconds=self.timeout_s)
-        store, rank = dist.PrefixStore(name, self.context.store), ranks.index(self.context.rank)
+        store, rank = dist.PrefixStore(name, self.store), ranks.index(self.context.rank)
         if self.kind == "cpu":
             return dist.ProcessGroupGloo(store, rank, len(ranks), timeout)
         options = dist.ProcessGroupNCCL.Options()
@@ -187,35 +175,6 @@ class Rounds:
         options.config.blocking = 0
         os.environ["TORCH_NCCL_NONBLOCKING_TIMEOUT"] = str(int(self.timeout_s))
         return dist.ProcessGroupNCCL(store, rank, len(ranks), options)
-
-    def _evidence(self, findings: Findings) -> Evidence:
-        """The findings, with the names of nodes beside their numbers."""
-        get, units = self.context.store.get, self.units
-        names = [json.loads(get(f"bad_nodes/name/{ranks[0]}")) for ranks in units]
-        what = "node" if self.context.nodes > 1 else "rank"
-        if what == "node":
-            shown = [f"node {unit} ({name})" for unit, name in enumerate(names)]
-            parts = [f"node {name}" for name in names]
-        else:
-            shown, parts = names, [f"rank {ranks[0]}" for ranks in units]
-        found, reference = Evidence(), findings.reference_gbps
-        link = "the link between {} is bad, both are good with others: "
-        for report, kind, words, bad in (
-            (found.fail, "bad-node", "{} is bad: ", findings.bad_nodes),
-            (found.fail, "bad-link", link, findings.bad_links),
-            (found.incomplete, "missing", "{}: ", findings.undecided),
-        ):
-            for group, why in sorted(bad.items()):
-                more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-                where = " and ".join(shown[unit] for unit in group[:NAMED]) + more
-                text = words.format(where) + why.replace("with node", f"with {what}")
-                report(kind, text, *(parts[unit] for unit in group[:NAMED]))
-        found.facts = {"units": what, "count": len(units), "reference_gbps": reference}
-        if reference:
-            found.add_number("pair_bandwidth", reference, "GB/s")
-        else:
-            found.incomplete("missing", "no exchange was completed", measure="pair_bandwidth")
-        return found
 
 
 def _pattern(ramp: torch.Tensor, rank: int) -> torch.Tensor:
@@ -237,6 +196,6 @@ def outcome(
 
     `gigabytes`: data of one exchange of a rank, which takes `least_s` at least.
     """
-    found = [TIMED_OUT if post is None else post for post in posts]
+    found = [NOT_DONE if post is None else post for post in posts]
     faults = [post for post in found if isinstance(post, str)]
     return faults[0] if faults else gigabytes / max(*found, least_s)

@@ -32,8 +32,6 @@ QUICK = {"cuda": (20, 26, 30), "cpu": (12, 16, 20)}
 ALL = {"cuda": range(10, 33), "cpu": range(10, 25, 2)}
 # bytes of memory per byte of a message: tensors, their expected values and intermediate results
 PEAK = 10
-# NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
-NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15
 
 
 def run(context: RankContext, plan: Plan) -> dict:
@@ -141,7 +139,7 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     """Evidence at the largest size."""
     size, found = len(results), Evidence()
     _wrong(results, found)
-    curves, rates = {}, {}
+    curves = {}
     for name in NAMES:
         measure = f"{name}_busbw"
         unsupported = [r["unsupported"][name] for r in results if name in r["unsupported"]]
@@ -154,15 +152,12 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
                 slowest = [max(times) for times in rounds]
                 rate = bytes_ / statistics.median(slowest) * factor(name, size) / 1e9
                 points.append([bytes_, rate])
-            rates[name] = rate
             found.add_number(measure, rate, "GB/s")
             curves[measure] = points
     found.facts = {"ranks": size, "nodes": nodes, "curves": curves}
     models = tuple(result["model"] for result in results)
     nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}
     _add_ceilings(found, nvlink, plan.nic_gbps, size, nodes)
-    if nodes == 1 and models[0]:
-        _add_algorithm(found, rates, nvlink.get("specification"), size)
     return found
 
 
@@ -207,23 +202,3 @@ def _add_ceilings(
         found.ceilings["all_to_all_busbw"] = nic_gbps * (size - 1) / (size - per_node), cards
     if known:
         found.ceilings |= {f"{name}_busbw": min(known) for name in REDUCED}
-
-
-def _add_algorithm(
-    found: Evidence, rates: dict[str, float], nvlink_gbps: float | None, gpus: int
-) -> None:
-    """Add the algorithm, ring or NVLS. A ring is limited by NVLink; NVLS adds in the switch and
-    exceeds that.
-    """
-    reduce, gather = rates.get("all_reduce", 0.0), rates.get("all_gather", 0.0)
-    nvls = (nvlink_gbps or reduce) < reduce or 0 < NVLS_GAIN * gather < reduce
-    found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
-    # NVLS needs the third generation of NVSwitch
-    hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
-    if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and hopper:
-        words = (
-            f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), "
-            "so NVLS is not "
-            "in use: is it disabled (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
-        )
-        found.warn("nvls-off", words)

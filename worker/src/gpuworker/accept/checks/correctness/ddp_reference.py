@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections import Counter
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.correctness import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.fingerprint import digest
+from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import Evidence
 
 NAMED = 8  # ranks of a finding
@@ -168,13 +168,10 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
         error = f"{results[bad[0]]['reduced_error']:.2g} of the largest gradient"
         words = f"the averaged gradient differs from that of one process by {error}"
         fail("shared-gradient", bad, words)
-    counts = Counter(result["trained"] for result in results)
-    common, votes = counts.most_common(1)[0]
-    if len(counts) > 1:
-        majority = votes * 2 > len(results)
-        bad = [r for r, result in enumerate(results) if not majority or result["trained"] != common]
-        other = "those of all others" if majority else "each other, with no majority"
-        fail("diverged", bad, f"parameters differ after training from {other}")
+    _, agree, odd = majority({rank: result["trained"] for rank, result in enumerate(results)})
+    if odd:
+        other = "those of all others" if agree else "each other, with no majority"
+        fail("diverged", odd, f"parameters differ after training from {other}")
     faults = len(found.problems)
     for rank, result in enumerate(results):
         if result["loaded"] != result["trained"]:

@@ -34,15 +34,6 @@ SPEC = Spec(
             meaningful=(0.01, 1.15),
             optional=True,
         ),
-        "weak_scaling": Measure(
-            "ratio",
-            "time of a step of all devices without / with exchange of gradients",
-            limit="weak_scaling",
-            noise=0.05,  # from 1 to its warning limit
-            meaningful=(0.1, 1.3),  # a step with an exchange is not faster
-            each="node",
-            optional=True,
-        ),
     },
     faults={
         "nan-loss": "loss",

@@ -1,4 +1,4 @@
-"""Training on every GPU of the node: loss, time of transformer steps, and cost of communication.
+"""Training on every GPU of the node: loss, and time of transformer steps.
 
 Model FLOP of a token = 6·N + 12·layers·width·length, N without the embedding table (Chowdhery et
 al., PaLM, appendix B; causal masks are not subtracted). MFU = tokens/s of a GPU × FLOP of a token /
@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,9 +21,6 @@ from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
 from gpuworker.judgement.report import Evidence
-from gpuworker.runtime.process_group import keep_alive
-
-MIN_COMPUTE_RATIO = 4  # step time over all-reduce time; below it scaling shows only the network
 
 
 @dataclass(frozen=True)
@@ -69,33 +65,22 @@ def flop_per_token(model: Transformer, shape: Shape) -> int:
 
 
 def run(context: RankContext, plan: Plan) -> dict:
-    """The small training on this rank alone, then transformer steps without and with DDP."""
+    """The small training on this rank alone, then transformer steps with DDP."""
     steps = {"quick": 10, "full": 50, "burn-in": 500}[plan.level]
     losses = tiny_training(context.device, poison=context.injected("nan-loss"))
     shape = SHAPES[context.device.type]
     torch.manual_seed(0)
     model = Transformer(shape).to(context.device)
     flop = flop_per_token(model, shape)
-    # on all ranks: a GPU alone would be faster than those of a full node
-    alone = _steps(context, model, shape, steps)
-    context.barrier("training/alone")
-    together, all_reduce_s = alone, 0.0
+    wrapped: nn.Module = model
     if context.size > 1:
-        numel = sum(parameter.numel() for parameter in model.parameters())
-        gradients = keep_alive(torch.zeros(numel, device=context.device))
-        for _ in range(2):  # the first one connects the ranks
-            context.synchronize()
-            start = time.perf_counter()
-            dist.all_reduce(gradients)
-            context.synchronize()
-            all_reduce_s = time.perf_counter() - start
-        del gradients
         devices = [context.device] if context.device.type == "cuda" else None
-        together = _steps(context, DistributedDataParallel(model, device_ids=devices), shape, steps)
+        wrapped = DistributedDataParallel(model, device_ids=devices)
+    times = _steps(context, wrapped, shape, steps)
     return {
         "label": context.label, "device": str(context.device), "model": context.gpu_model,
         "losses": losses, "tokens": shape.batch * shape.length, "flop_per_token": flop,
-        "alone_s": alone, "together_s": together, "all_reduce_s": all_reduce_s,
+        "steps_s": times,
     }  # fmt: skip
 
 
@@ -128,13 +113,10 @@ def _steps(
 
 
 def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
-    """Loss, tokens/s and MFU of every device, and the weak scaling."""
+    """Loss, tokens/s and MFU of every device."""
     gpus = bool(results[0]["model"])
-    together, alone = (
-        [max(times) for times in zip(*(result[key] for result in results), strict=True)]
-        for key in ("together_s", "alone_s")
-    )
-    step_s, alone_s = statistics.median(together), statistics.median(alone)
+    slowest = [max(times) for times in zip(*(each["steps_s"] for each in results), strict=True)]
+    step_s = statistics.median(slowest)
     found = Evidence(facts={"ranks": len(results)})
     finite = all(math.isfinite(sum(result["losses"])) for result in results)
     for rank, result in enumerate(results):
@@ -153,13 +135,4 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
             found.add_number("mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio", device)
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
-    all_reduce_s = max(result["all_reduce_s"] for result in results)
-    if len(results) == 1 or not gpus:
-        why = "ranks of a rehearsal share processors" if len(results) > 1 else "one device"
-        found.inapplicable["weak_scaling"] = why
-    elif alone_s < MIN_COMPUTE_RATIO * all_reduce_s:
-        times = f"{alone_s:.3g} s and its all-reduce takes {all_reduce_s:.3g} s"
-        found.inapplicable["weak_scaling"] = f"a step takes {times}: compute does not dominate"
-    else:
-        found.add_number("weak_scaling", alone_s / step_s, "ratio")
     return found
