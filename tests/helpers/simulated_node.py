@@ -276,17 +276,11 @@ class Hardware:
         return stragglers.evidence(results, PLAN, 1)
 
     def _storage(self) -> Evidence:
-        fine = {
-            "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
-            "read_bytes": 9 << 20,
+        problem = ("FAIL", "volume-full", self.volume) if self.volume else None
+        seen = {
+            "path": "/out", "read_only": False, "problem": problem,
+            "write_s": 0.0 if problem else 0.01, "latencies_s": [] if problem else [0.001] * 9,
         }  # fmt: skip
-        full = {
-            "error": f"out (/out): {self.volume}",
-            "kind": "volume-full",
-            "write_s": 0.0,
-            "latencies_s": [],
-        }
-        seen = fine | (full if self.volume else {})
         plan = dataclasses.replace(PLAN, volumes={"out": Path("/out")})
         return storage.evidence(
             [rank | {"volumes": {"out": seen}} for rank in self._ranks()], plan, 1
