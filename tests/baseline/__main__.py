@@ -10,8 +10,6 @@ each; a run that has not ended after LIMIT_S counts as hanging. RESULTS.md besid
 results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -28,7 +26,15 @@ from hack import test_cluster
 from hack.paths import ToolError, main
 from tests.baseline import faults
 from tests.helpers.ddp_pods import is_hook
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
+from tests.helpers.kube import (
+    REPO,
+    Cluster,
+    Namespace,
+    new_namespace,
+    run,
+    true_conditions,
+    wait_until,
+)
 
 LIMIT_S = 180
 HERE = Path(__file__).parent
@@ -49,15 +55,9 @@ def manifests(
     if way == "ddp-run":
         settings = ["timeouts.joinSeconds=90", "timeouts.collectiveSeconds=60"]
         settings += ["timeouts.exitSeconds=60", "program.args={/tmp/train.py}", *more]
-        command = [
-            "helm",
-            "template",
-            "run",
-            str(REPO / "charts/ddp-run"),
-            "--namespace",
-            space.name,
-        ]
-        command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
+        command = ["helm", "template", "run", str(REPO / "charts/ddp-run")]
+        command += ["--namespace", space.name, *space.cluster.helm_image()]
+        command += [word for each in settings for word in ("--set", each)]
         text = run(*command)
     else:
         text = (HERE / f"{way}.yaml").read_text()
@@ -98,7 +98,7 @@ def outcome(
         text = faults.program(fault, LONG_STEPS if to_a_pod else STEPS)
         objects = yaml.safe_dump_all(manifests(way, space, before, text))
         begun, clock = time.monotonic(), time.time()
-        space.kubectl("apply", "-f", "-", input=objects)
+        space.apply(objects)
         if to_a_pod:
             wait_until(lambda: len(firsts(space, "FIRST 2.0")) == 2, "both nodes train", LIMIT_S)
             (victim,) = [name for name, index in indexes(space).items() if index == "1"]
@@ -164,7 +164,7 @@ def firsts(space: Namespace, word: str) -> dict[str, str]:
     return {name: found[0] for name, found in lines.items() if found}
 
 
-def starts(cluster: Cluster, rounds: int) -> None:
+def starts(cluster: Cluster, rounds: int):
     """Start-up of the first two ways. The first row of `faults` has that of the other one."""
     seconds: dict[str, list[float | None]] = {way: [] for way in WAYS[:2]}
     for _ in range(rounds):
@@ -200,12 +200,9 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         objects = yaml.safe_dump_all(
             manifests("ddp-run", space, "", faults.program(FIRST_START.strip(), STEPS), (value,))
         )
-        space.kubectl("apply", "-f", "-", input=objects)
+        space.apply(objects)
         for job in space.watch("jobs", LIMIT_S):
-            if any(
-                c["type"] in ("Complete", "Failed") and c["status"] == "True"
-                for c in job["status"].get("conditions", [])
-            ):
+            if {"Complete", "Failed"} & {*true_conditions(job)}:
                 break
         lines = [line.split() for pod in space.objects("pods")
                  for line in space.kubectl("logs", pod["metadata"]["name"]).splitlines()]  # fmt: skip
@@ -218,7 +215,7 @@ def restart_seconds(cluster: Cluster, value: str) -> float:
         return max(again) - fault
 
 
-def restarts(cluster: Cluster, rounds: int) -> None:
+def restarts(cluster: Cluster, rounds: int):
     found: dict[str, list[float]] = {way: [] for way in RESTARTS}
     for _ in range(rounds):
         for way, value in RESTARTS.items():
@@ -231,22 +228,18 @@ def restarts(cluster: Cluster, rounds: int) -> None:
     )
 
 
-def inject(cluster: Cluster, ways: Sequence[str]) -> None:
+def inject(cluster: Cluster, ways: Sequence[str]):
     """Every fault in each of `ways`."""
     cases = [("none", way, {}) for _ in range(3) for way in ways]
-    cases += [
-        (name, way, {"before": shell})
-        for name, shell in faults.BEFORE_START.items()
-        for way in ways
-    ]
-    cases += [
-        (name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in ways
-    ]
-    cases += [
-        (name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in ways
-    ]
+    faulty = {
+        "before": faults.BEFORE_START,
+        "fault": faults.DURING_RUN,
+        "to_a_pod": faults.TO_A_POD,
+    }
+    for kind, rows in faulty.items():
+        cases += [(name, way, {kind: what}) for name, what in rows.items() for way in ways]
 
-    def tried(case: tuple) -> tuple[float | None, str]:
+    def tried(case):
         try:
             return outcome(cluster, case[1], **case[2])
         except (ToolError, AssertionError) as error:  # one row must not end the others
@@ -261,12 +254,10 @@ def inject(cluster: Cluster, ways: Sequence[str]) -> None:
             )
 
 
-def entry() -> None:
+def entry():
     os.environ |= test_cluster.prepare()
-    cluster, words = (
-        Cluster(os.environ["WORKER_IMAGE"]),
-        sys.argv[1:] or ["starts", "restarts", "faults"],
-    )
+    cluster = Cluster(os.environ["WORKER_IMAGE"])
+    words = sys.argv[1:] or ["starts", "restarts", "faults"]
     rounds = next((int(word) for word in words if word.isdigit()), 5)
     if "starts" in words:
         starts(cluster, rounds)

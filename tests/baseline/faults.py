@@ -2,8 +2,6 @@
 and to a pod.
 """
 
-from __future__ import annotations
-
 # All steps use a process group of their own, as FSDP's do. PORT is the rendezvous port.
 PROGRAM = """
 import os, signal, sys, threading, time

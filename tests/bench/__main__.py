@@ -2,8 +2,6 @@
 [launch].
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess
@@ -80,16 +78,13 @@ def group(size: int, home: Path) -> Path:
     return file
 
 
-def cold(rounds: int, home: Path) -> None:
+def cold(rounds: int, home: Path):
     small = group(4, home)
     load = f"from sky.utils import dag_utils; dag_utils.load_job_group_from_yaml({str(small)!r})"
+    imported = "import yaml, jsonschema, click"
     commands = {
         "jobgen to-values": [sys.executable, "-m", "jobgen", "to-values", small],
-        "python -c 'import yaml, jsonschema, click'": [
-            sys.executable,
-            "-c",
-            "import yaml, jsonschema, click",
-        ],
+        "python -c 'import yaml, jsonschema, click'": [sys.executable, "-c", imported],
         "python -c ''": [sys.executable, "-c", ""],
         "SkyPilot's loader": [SKYPILOT / "bin" / "python", "-c", load],
     }
@@ -114,7 +109,7 @@ def cold(rounds: int, home: Path) -> None:
     print(met(skypilot.cpu / jobgen.cpu >= 20))
 
 
-def curve(rounds: int, home: Path) -> None:
+def curve(rounds: int, home: Path):
     commands = {
         size: [sys.executable, "-m", "jobgen", "to-values", group(size, home)] for size in SIZES
     }
@@ -136,7 +131,7 @@ def curve(rounds: int, home: Path) -> None:
     )
 
 
-def entry() -> None:
+def entry():
     words = sys.argv[1:]
     rounds = int(words.pop(0)) if words and words[0].isdecimal() else 11
     with tempfile.TemporaryDirectory() as home:

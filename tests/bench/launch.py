@@ -2,8 +2,6 @@
 restarts.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import statistics
@@ -41,15 +39,8 @@ def start(way: tuple[str, ...], nodes: int, each: int, program: Path) -> list[su
         else:
             flags += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         command = [*way, *flags, str(program)]
-        started.append(
-            subprocess.Popen(
-                command,
-                env=environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        started.append(subprocess.Popen(command, env=environment(), **streams))
     return started
 
 
@@ -65,7 +56,7 @@ def met(goal: bool) -> str:
     return "met" if goal else "MISSED"
 
 
-def measure(rounds: int, home: Path) -> None:
+def measure(rounds: int, home: Path):
     """Seconds from the start of the launchers to the end of the first all-reduce on all ranks."""
     program = home / "reduce.py"
     program.write_text(PROGRAM)

@@ -1,10 +1,7 @@
 """The pages of a fleet in Debian's Chromium, driven by Playwright. The collector's handler is real."""
 
-from __future__ import annotations
-
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
 from tests.helpers.example_fleets import small
+from tests.helpers.processes import serving
 
 PHONE = {"width": 390, "height": 844}
 
@@ -27,7 +25,7 @@ def is_problem(message: ConsoleMessage) -> bool:
 class Store:
     """What the collector's handler asks for a result, which a test may replace."""
 
-    def __init__(self, fleet: Fleet, folder: Path) -> None:
+    def __init__(self, fleet: Fleet, folder: Path):
         self.folder = folder
         self.result, self.reports = fleet, {}
 
@@ -55,29 +53,25 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(small(), tmp_path)
 
 
 @pytest.fixture
-def url(store: Store) -> Iterator[str]:
+def url(store) -> Iterator[str]:
     handler = type("Handler", (CollectorHandler,), {"store": store, "accept_posts": False})
-    with ReportServer(0, handler) as server:
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+    with serving(ReportServer(0, handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 @pytest.fixture
-def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
+def open_page(browser, url) -> Iterator[Callable[..., Page]]:
     """open_page(PATH, **OPTIONS of a browser context). A request to elsewhere or an error of a
     script is a failure.
     """
     contexts, problems = [], []
 
-    def show(path: str = "", **options: object) -> Page:
+    def show(path="", **options):
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -2,8 +2,6 @@
 file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from playwright.sync_api import Page, expect
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import json_text
 from gpuworker.fleet.formats.page import page as page_of
-from tests.browser.conftest import PHONE, Store
+from tests.browser.conftest import PHONE
 from tests.helpers.example_fleets import large
 from tests.helpers.fleet_reports import check, failing, merged, node_report
 from tests.helpers.processes import until
@@ -33,6 +31,16 @@ def causes(page: Page) -> list[str]:
     return page.locator(SUMMARY).all_inner_texts()
 
 
+def open_all(page: Page):
+    causes(page)
+    for summary in page.locator(SUMMARY).all():
+        summary.click()
+
+
+def width(page: Page) -> int:
+    return page.evaluate("document.documentElement.scrollWidth")
+
+
 def squares(page: Page) -> list[str]:
     """Nodes of the map that are not dimmed."""
     return [
@@ -41,7 +49,7 @@ def squares(page: Page) -> list[str]:
     ]
 
 
-def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPage) -> None:
+def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page):
     page = open_page()
     assert len(causes(page)) == 6 and len(squares(page)) == 17
     page.fill("#q", "node-07 FAIL")
@@ -61,7 +69,7 @@ def test_a_search_and_a_verdict_apply_to_causes_map_and_counts(open_page: OpenPa
     )
 
 
-def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: Store) -> None:
+def test_a_cause_has_identity_commands_and_a_ticket(open_page, store):
     page = open_page()
     worst = store.result.suspects[0]
     assert worst.uuid and worst.pod
@@ -86,7 +94,7 @@ def test_a_cause_has_identity_commands_and_a_ticket(open_page: OpenPage, store: 
     assert all(text in texts[-1] for text in (*identity, *worst.reasons))
 
 
-def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None:
+def test_a_node_shows_each_number_beside_the_median(open_page):
     page = open_page("#node=node-05")
     expect(page.locator("h1").nth(1)).to_contain_text("node-05")
     slow = page.locator("td.n.FAIL").all_inner_texts()
@@ -97,43 +105,51 @@ def test_a_node_shows_each_number_beside_the_median(open_page: OpenPage) -> None
     expect(open_page("#node=absent").locator("main")).to_contain_text("has no node of this name")
 
 
-def test_a_measurement_shows_the_worst_first(open_page: OpenPage) -> None:
+def test_a_measurement_shows_the_worst_first(open_page):
     page = open_page("#measure=compute/gemm_bf16")
     expect(page.locator("tbody tr").first).to_contain_text("node-07")
     page.locator(".card > a").first.click()
     expect(page.locator("main h1")).to_contain_text("node-07")
 
 
-TAGS = (
-    "<script>X</script>", "</script><script>X</script>", "<img src=x onerror=X>", "<svg onload=X>", "<b>X</b>", "<!--",
-    "-->", "<iframe src=javascript:X>", "<a href=javascript:X>X</a>", "<style>*{display:none}</style>",
-    "<base href=//x>", "<template>",
-    "<meta http-equiv=refresh content=0>", "<form action=//x>", "<object data=x>", "<math><mi//xlink:href=X>",
-)  # fmt: skip
-QUOTES = (
-    '"',
-    "'",
-    "`",
-    '" onmouseover=X ',
-    "${X}",
-    "{{X}}",
-    "&lt;X&gt;",
-    "&amp;",
-    "&#60;X&#62;",
-    "\\u003cX\\u003e",
-)
-WORDS = (
-    "javascript:X",
-    "data:text/html,X",
-    "__proto__",
-    "constructor",
-    "toString",
-    "null",
-    "NaN",
-    "%3Cscript%3E",
-)
+TEXTS = """\
+<script>X</script>
+</script><script>X</script>
+<img src=x onerror=X>
+<svg onload=X>
+<b>X</b>
+<!--
+-->
+<iframe src=javascript:X>
+<a href=javascript:X>X</a>
+<style>*{display:none}</style>
+<base href=//x>
+<template>
+<meta http-equiv=refresh content=0>
+<form action=//x>
+<object data=x>
+<math><mi//xlink:href=X>
+"
+'
+`
+" onmouseover=X 
+${X}
+{{X}}
+&lt;X&gt;
+&amp;
+&#60;X&#62;
+\\u003cX\\u003e
+javascript:X
+data:text/html,X
+__proto__
+constructor
+toString
+null
+NaN
+%3Cscript%3E
+"""
 SIGNS = ("\u2028", "\u202eX", "\u200b", "\U0001f600", "e\u0301", "#node=X&q=FAIL", "X" * 200)
-HOSTILE = [*TAGS, *QUOTES, *WORDS, *SIGNS]
+HOSTILE = [*TEXTS.splitlines(), *SIGNS]
 
 
 def hostile_report(number: int, text: str) -> dict:
@@ -158,9 +174,7 @@ def hostile_report(number: int, text: str) -> dict:
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["served", "saved"])
-def test_hostile_text_is_only_text(
-    saved: bool, open_page: OpenPage, store: Store, tmp_path: Path
-) -> None:
+def test_hostile_text_is_only_text(saved, open_page, store, tmp_path):
     """In every view: no element that the page did not make, no dialog, no request, and the text is
     there.
     """
@@ -191,7 +205,7 @@ def test_hostile_text_is_only_text(
             assert view.get("node", text) in shown, view
 
 
-def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, store: Store) -> None:
+def test_the_page_follows_new_reports_without_a_reload(open_page, store):
     store.result = merged(node_report("n1"))
     page = open_page("#q=n2")
     until_polled(page)
@@ -205,14 +219,14 @@ def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, stor
     expect(page.locator("#status")).to_contain_text("Updated")
 
 
-def until_polled(page: Page) -> None:
+def until_polled(page: Page):
     """Not by wait_for_function: its second try evaluates text within the page, whose policy forbids
     that.
     """
     until(lambda: page.evaluate("version") is not None, "the page has asked the collector for news")
 
 
-def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, store: Store) -> None:
+def test_an_open_detail_stays_open_when_reports_arrive(open_page, store):
     page = open_page()
     until_polled(page)
     page.locator(SUMMARY).nth(1).click()
@@ -226,7 +240,7 @@ def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, stor
     ]
 
 
-def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> None:
+def test_a_collector_that_is_gone_is_said_on_the_page(open_page):
     page = open_page()
     page.route("**/*", lambda route: route.fulfill(status=503))
     expect(page.locator("#status.FAIL")).to_contain_text("out of date", timeout=30_000)
@@ -234,7 +248,7 @@ def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> No
     expect(page.locator("#status.FAIL")).to_have_count(0, timeout=30_000)
 
 
-def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Path) -> None:
+def test_downloads_are_what_they_say(open_page, url, tmp_path):
     page = open_page()
     expect(page.locator("#files a")).to_have_count(3)
     with page.expect_download() as saved:
@@ -250,9 +264,7 @@ def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Pa
     assert page.request.get(url + found["JSON"]).json()["verdict"] == "FAIL"
 
 
-def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(
-    open_page: OpenPage, store: Store
-) -> None:
+def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page, store):
     page = open_page("#certificate=1")
     expect(page.locator("main h1")).to_have_text("GPU acceptance: Not accepted")
     expect(page.locator("main")).to_contain_text(
@@ -277,7 +289,7 @@ def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(
         )
 
 
-def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store: Store) -> None:
+def test_several_nodes_are_one_ticket_and_one_command(open_page, store):
     store.result = merged(*(failing(f"n{number}") for number in range(5)), node_report("good"))
     page = open_page()
     (row,) = causes(page)
@@ -291,7 +303,7 @@ def test_several_nodes_are_one_ticket_and_one_command(open_page: OpenPage, store
     assert len([line for line in lines if line.startswith("n")]) == 5
 
 
-def test_a_node_leads_to_its_report(open_page: OpenPage, store: Store) -> None:
+def test_a_node_leads_to_its_report(open_page, store):
     name = "node-05/../x?&#"
     store.result, store.reports = merged(node_report(name)), {name: node_report(name)}
     page = open_page("#" + urlencode({"node": name}))
@@ -299,9 +311,7 @@ def test_a_node_leads_to_its_report(open_page: OpenPage, store: Store) -> None:
     assert parse_qs(urlsplit(href).query) == {"node": [name]}
 
 
-def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(
-    open_page: OpenPage, store: Store
-) -> None:
+def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(open_page, store):
     store.result = large()
     page = open_page(viewport={"width": 1280, "height": 800})
     assert len(causes(page)) == len(store.result.causes) == 18
@@ -317,23 +327,19 @@ def test_a_fleet_of_240_nodes_shows_all_its_causes_within_one_scroll(
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
-def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: OpenPage) -> None:
+def test_axe_finds_no_barrier(path, scheme, phone, open_page):
     page = open_page(path, color_scheme=scheme, **({"viewport": PHONE} if phone else {}))
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    for summary in page.locator(SUMMARY).all():
-        summary.click()
+    open_all(page)
     found = Axe().run(page).response["violations"]
     assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert width(page) <= page.viewport_size["width"]
 
 
 LONG = "n" * 200
 
 
 @pytest.mark.parametrize("path", ["", f"#node={LONG}", f"#measure={LONG}/gemm", "#certificate=1"])
-def test_long_names_fit_on_a_phone_and_on_paper(
-    path: str, open_page: OpenPage, store: Store
-) -> None:
+def test_long_names_fit_on_a_phone_and_on_paper(path, open_page, store):
     report = failing(LONG, f"cuda:1: {LONG} is wrong")
     report["checks"][1]["name"] = LONG
     report |= dict.fromkeys(("pod", "run_id", "level", "injected"), LONG)
@@ -342,19 +348,17 @@ def test_long_names_fit_on_a_phone_and_on_paper(
     other["checks"][1]["name"] = LONG
     store.result = merged(report, other, expected=Expected(3, names=[LONG, "b", "c" * 200]))
     page = open_page(path, viewport=PHONE)
-    expect(page.locator("main h1, main .big").first).to_be_visible()
-    for summary in page.locator(SUMMARY).all():
-        summary.click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    open_all(page)
+    assert width(page) <= PHONE["width"]
     page.set_viewport_size({"width": 700, "height": 990})  # A4 without its margins
     page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert width(page) <= 700
     assert page.evaluate(
         "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)"
     )
 
 
-def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:
+def test_everything_is_reached_by_keyboard(open_page):
     page = open_page()
     assert causes(page)
     wanted = page.locator("main a:visible, main summary:visible")

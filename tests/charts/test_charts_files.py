@@ -2,17 +2,14 @@
 entry script.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.helpers.rendering import HELMS, objects, template
+from tests.helpers.processes import ran
+from tests.helpers.rendering import GROUP, each_helm, objects, output, refusal
 
 TEXTS = {
     "empty": "",
@@ -36,22 +33,8 @@ TEXTS = {
     "long lines": "word " * 100 + "\n\t" + "x" * 5000,
     "500 KB": "".join(f"line {number}\t$(x) 'q'\n" for number in range(25_000)),
 }
-PATHS = [
-    "a b.py",
-    "a'b",
-    'a"b',
-    "a$b",
-    "a:b",
-    "ü/é/x",
-    "#x",
-    "- x",
-    "{{ x }}",
-    "a\\b",
-    "....x",
-    "~",
-    "null",
-]
-PATHS += ["tab\tx", " x "]
+PATHS = ["a b.py", "a'b", 'a"b', "a$b", "a:b", "ü/é/x", "#x", "- x", "{{ x }}", "a\\b"]
+PATHS += ["....x", "~", "null", "tab\tx", " x "]
 
 
 def encoded(values: dict) -> bytes:
@@ -72,35 +55,24 @@ def data(item: dict) -> dict[str, bytes]:
 
 def rendered(helm: str, values: dict) -> tuple[dict, dict[str, bytes], dict[str, bytes]]:
     """A Job, the scripts and the files of a group with plain Jobs."""
-    group = {
-        "schemaVersion": 1,
-        "name": "rl",
-        "workload": "jobs",
-        "interConnection": False,
-        **values,
-    }
+    group = {**GROUP, "workload": "jobs", "interConnection": False, **values}
     group["networkPolicy"] = {"enabled": False}
-    done = template(helm, "job-group", encoded(group))
-    assert done.returncode == 0, done.stderr.decode()
-    scripts, files, job = [
-        each
-        for each in objects(done.stdout.decode())
-        if "-programs-" not in each["metadata"]["name"]
-    ]
+    items = objects(output(helm, "job-group", encoded(group)))
+    scripts, files, job = [each for each in items if "-programs-" not in each["metadata"]["name"]]
     return job, data(scripts), data(files)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_is_what_it_was_as_the_last_of_an_object(name: str, helm: str) -> None:
+def test_a_text_is_what_it_was_as_the_last_of_an_object(name, helm):
     text = TEXTS[name]
     values = {"files": {"a": {"x": {"text": text}}}, "tasks": {"t": {"setup": text, "run": ""}}}
     _, scripts, files = rendered(helm, values)
     assert (scripts["t.setup"].decode(), files["a.0"].decode()) == (text, text)
 
 
-@pytest.mark.parametrize("helm", HELMS)
-def test_files_of_different_sets_have_different_keys(helm: str) -> None:
+@each_helm
+def test_files_of_different_sets_have_different_keys(helm):
     """Also of sets with names that continue each other, and of more than ten files."""
     sets = {
         name: {f"f{n}": {"text": f"{name} {n}"} for n in range(12)}
@@ -112,20 +84,14 @@ def test_files_of_different_sets_have_different_keys(helm: str) -> None:
     )
 
 
-@pytest.mark.parametrize("helm", HELMS)
-def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
+@each_helm
+def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm):
     task = {"env": {"A": "\x7f"}, "run": "", "podTemplate": {"spec": {"priorityClassName": "high"}}}
-    done = template(
-        helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}})
-    )
-    assert done.returncode != 0
-    assert (
-        "tasks.t.podTemplate: a text in it or in env has a control character"
-        in done.stderr.decode()
-    )
+    said = refusal("job-group", {"tasks": {"t": task}}, helm=helm)
+    assert "tasks.t.podTemplate: a text in it or in env has a control character" in said
 
 
-def test_programs_find_their_files(tmp_path: Path) -> None:
+def test_programs_find_their_files(tmp_path):
     """The entry script, run as the pod would run it, with what the chart put into its ConfigMaps."""
     folder = tmp_path / "elsewhere"
     binary = bytes(range(256))
@@ -154,11 +120,10 @@ def test_programs_find_their_files(tmp_path: Path) -> None:
         for item in pod["containers"][0]["env"]
     }
     home = tmp_path / "home"
-    done = subprocess.run(
-        ["sh", tmp_path / "scripts/entry.sh"],
+    done = ran(
+        "sh",
+        tmp_path / "scripts/entry.sh",
         env={"PATH": "/usr/bin:/bin", **env, "GPU_CHARTS_ROOT": str(tmp_path), "HOME": str(home)},
-        capture_output=True,
-        text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr

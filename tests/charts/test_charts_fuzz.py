@@ -6,34 +6,24 @@ chooses others, and VALUES_KUBERNETES names further versions of Kubernetes whose
 must fit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import re
-import subprocess
 
-import pytest
-import yaml
 from jsonschema import Draft7Validator
 
-from hack.deps import kubernetes_schemas
-from tests.helpers.rendering import CHARTS, GROUP, IMAGE, REPO, template
+from tests.helpers import rendering
+from tests.helpers.rendering import GROUP, IMAGE, each_chart, invalid, schema, template
 from tests.helpers.values_fuzz import Values, mutated, places
 
 SETS = int(os.environ.get("VALUES_SETS", 5))
 SEED = os.environ.get("VALUES_SEED", "1")
-VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]  # the first is the pinned one
 # Of Helm, the template engine and Kubernetes' parser: nobody who wrote the values understands
 # these.
 ACCIDENT = re.compile(
     r"nil pointer|wrong type|error calling (?!fail|include)|YAML parse error|error unmarshaling|panic"
 )
-
-
-def schema(chart: str) -> dict:
-    return json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
 
 
 def outcome(chart: str, values: dict) -> tuple[dict, str, str]:
@@ -69,19 +59,8 @@ def problems(found: list[tuple[dict, str, str]]) -> list[str]:
     return wrong
 
 
-def invalid(text: str) -> str:
-    """What kubeconform says about objects that their schemas refuse."""
-    for version in VERSIONS:
-        location = kubernetes_schemas.location(version)
-        command = ["kubeconform", "-strict", f"-schema-location={location}", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            return f"Kubernetes {version or '(pinned)'}: {done.stdout[-600:]}{done.stderr}"
-    return ""
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: str) -> None:
+@each_chart
+def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart):
     drawn = Values(schema(chart), random.Random(f"{SEED} {chart}"))
     fits = Draft7Validator(schema(chart))
     sets = [drawn.draw() for _ in range(SETS)]
@@ -94,8 +73,8 @@ def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: st
     assert problems(found) == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
+@each_chart
+def test_mutated_values_render_only_if_they_fit(chart):
     rng = random.Random(f"{SEED} mutate {chart}")
     drawn, fits = Values(schema(chart), rng), Draft7Validator(schema(chart))
     sets = [mutated(drawn.draw(), rng) for _ in range(SETS)]
@@ -109,10 +88,9 @@ def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
     assert problems(found) == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_key_without_a_value_is_refused_or_means_nothing(chart: str) -> None:
-    defaults = {**yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())}
-    defaults |= GROUP if chart == "job-group" else {}
+@each_chart
+def test_a_key_without_a_value_is_refused_or_means_nothing(chart):
+    defaults = rendering.defaults(chart) | (GROUP if chart == "job-group" else {})
     rng = random.Random(f"{SEED} null {chart}")
     paths = [path for path in places(defaults) if all(isinstance(step, str) for step in path)]
     found = []

@@ -1,12 +1,17 @@
 """podTemplate: what Kubernetes has for a pod and the charts have no value for, in all charts alike."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
 from hack.gen import pod_schema
-from tests.helpers.rendering import CHARTS, HELMS, pod_templates, refusal, render, task
+from tests.helpers.rendering import (
+    each_chart,
+    each_helm,
+    pod_templates,
+    refusal,
+    render,
+    task,
+)
 
 MAIN = {"ddp-run": "trainer", "gpu-accept": "report", "job-group": "task"}
 INIT = {"gpu-accept": "accept", "job-group": "agent"}
@@ -38,9 +43,9 @@ def pod(chart: str, own: dict, helm: str = "helm") -> dict:
     return only
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
+@each_helm
+@each_chart
+def test_what_a_pod_template_sets_is_in_the_pod(chart, helm):
     spec = pod(
         chart,
         {"spec": SPEC, "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}},
@@ -65,7 +70,7 @@ def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
 
 
 @pytest.mark.parametrize("chart", INIT)
-def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart: str) -> None:
+def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart):
     limits = {"limits": {"cpu": "2"}}
     before = [each["name"] for each in pod(chart, {})["spec"]["initContainers"]]
     after = pod(chart, {"spec": {"initContainers": [{"name": INIT[chart], "resources": limits}]}})[
@@ -87,14 +92,14 @@ a volume of the chart: [{volumes: [{name: programs}]}, 'spec.volumes: ']
 
 
 @pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_what_the_chart_decides_is_refused_by_its_path(chart: str, case: str) -> None:
+@each_chart
+def test_what_the_chart_decides_is_refused_by_its_path(chart, case):
     spec, path = REFUSED[case]
     message = refusal(chart, values(chart, {"spec": spec}))
     assert "podTemplate" in message and path in message, message
 
 
-def test_the_grace_period_of_a_run_is_a_value_of_the_chart() -> None:
+def test_the_grace_period_of_a_run_is_a_value_of_the_chart():
     message = refusal("ddp-run", values("ddp-run", {"spec": {"terminationGracePeriodSeconds": 5}}))
     assert "/spec/terminationGracePeriodSeconds" in message
 
@@ -108,8 +113,8 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("field", ENTRIES)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field: str) -> None:
+@each_chart
+def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart, field):
     """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
     keys = pod_schema.merge_keys()[field]
     before = pod(chart, {})["spec"]["containers"][0].get(field, [])

@@ -2,11 +2,19 @@
 sidecars.
 """
 
-from __future__ import annotations
-
 import pytest
 
-from tests.helpers.rendering import CHARTS, containers, pod_templates, refusal, render, task
+from tests.helpers.rendering import (
+    CLAIM,
+    USES,
+    claimed,
+    containers,
+    each_chart,
+    pod_templates,
+    refusal,
+    render,
+    task,
+)
 
 ETCD = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
 
@@ -21,30 +29,14 @@ def pods(chart: str, values: dict) -> list[dict]:
 @pytest.mark.parametrize(
     ("chart", "workload"), [("ddp-run", "statefulset"), ("gpu-accept", "daemonset")]
 )
-def test_what_never_ends_has_no_end(chart: str, workload: str, value: str) -> None:
+def test_what_never_ends_has_no_end(chart, workload, value):
     assert value in refusal(chart, {"workload": workload, value: 60})
 
 
-CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
-USES = {"resources": {"claims": [{"name": "gpus"}]}}
-PROGRAM = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "containers": [USES]}}}
-TESTS = {
-    "podTemplate": {
-        "spec": {"resourceClaims": [CLAIM], "initContainers": [{"name": "accept", **USES}]}
-    }
-}
-CLAIMED = {
-    "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
-    "gpu-accept": {"gpuResourceName": "", **TESTS},
-    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM)
-    | {"gpuResourceName": ""},
-}
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
+@each_chart
+def test_gpus_may_come_from_a_claim_alone(chart):
     """The program still knows their number."""
-    found = containers(render(chart, CLAIMED[chart]))
+    found = containers(render(chart, claimed(chart)))
     (container,) = [each for each in found if "claims" in each.get("resources", {})]
     assert container["resources"] == USES["resources"]
     env = {each["name"]: each.get("value") for each in container["env"]}
@@ -52,20 +44,16 @@ def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
     assert "--gpus=8" in container.get("args", []) or env[known[chart]] == "8"
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
+@each_chart
+def test_gpus_that_come_from_nowhere_are_refused(chart):
     """Without a claim, and with one that another container uses."""
     other = {"initContainers": [{"name": "other", "image": "x", **USES}], "resourceClaims": [CLAIM]}
     for spec in {}, other:
-        values = CLAIMED[chart] | {"podTemplate": {"spec": spec}}
-        if chart == "job-group":
-            values = task(accelerator={"types": ["H100"], "count": 8}, podTemplate={"spec": spec})
-            values |= {"gpuResourceName": ""}
-        assert "resources.claims" in refusal(chart, values)
+        assert "resources.claims" in refusal(chart, claimed(chart, spec))
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: str) -> None:
+@each_chart
+def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart):
     """A Job would not end, and an init container has no network before such a sidecar has started."""
     label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}
     own = {"metadata": {"labels": {label: "true"}}}

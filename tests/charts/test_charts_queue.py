@@ -2,12 +2,10 @@
 missing is named.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
-from tests.helpers.rendering import HELMS, refusal, render
+from tests.helpers.rendering import each_helm, refusal, render
 
 MOST = 18  # pod sets of a Workload of Kueue
 
@@ -27,8 +25,8 @@ def jobs(values: dict) -> int:
     return len([each for each in render("job-group", values) if each["kind"] == "Job"])
 
 
-@pytest.mark.parametrize("helm", HELMS)
-def test_more_shapes_than_kueue_accepts_are_refused(helm: str) -> None:
+@each_helm
+def test_more_shapes_than_kueue_accepts_are_refused(helm):
     message = refusal("job-group", group(sized(MOST + 1)), helm=helm)
     assert (
         "kueue.queueName: " in message and f" {MOST} " in message and f"not {MOST + 1}" in message
@@ -46,7 +44,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("fields", ALIKE.values(), ids=ALIKE)
-def test_tasks_that_ask_for_the_same_are_one_shape(fields: dict) -> None:
+def test_tasks_that_ask_for_the_same_are_one_shape(fields):
     alike = {f"x{n}": {"run": "true", **fields} for n in range(3)}
     number = sum(task.get("numNodes", 1) for task in alike.values())
     assert jobs(group(sized(MOST - 1) | alike)) == MOST - 1 + number
@@ -63,6 +61,6 @@ a priority: {podTemplate: {spec: {priorityClassName: high}}}
 
 
 @pytest.mark.parametrize("fields", OTHER.values(), ids=OTHER)
-def test_what_kueue_looks_at_makes_another_shape(fields: dict) -> None:
+def test_what_kueue_looks_at_makes_another_shape(fields):
     tasks = sized(MOST) | {"other": {"run": "true", **fields}}
     assert f"not {MOST + 1}" in refusal("job-group", group(tasks))

@@ -2,13 +2,11 @@
 something else.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
 from hack.gen import pod_schema
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers.rendering import REPO, each_chart, each_helm, refusal, render
 
 # What is wrong -> chart, values, a part of the message.
 REFUSED = yaml.safe_load("""
@@ -57,14 +55,14 @@ network: [job-group, {networkPolicy: {ingress: [{from: [{ipBlock: {cidr: '::/129
 """)
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_work_is_refused_by_its_path(case: str, helm: str) -> None:
+def test_what_cannot_work_is_refused_by_its_path(case, helm):
     chart, values, path = REFUSED[case]
     assert path in refusal(chart, values, helm=helm)
 
 
-def test_a_repository_may_have_a_port_and_no_tag() -> None:
+def test_a_repository_may_have_a_port_and_no_tag():
     for repository in ("w", "reg:5000/team/w", "Reg.example.com/a__b/c-d.e"):
         assert render("ddp-run", {}, "--set", f"image.repository={repository}")
     for repository in ("reg/w:1.2", "reg/w@sha256:00"):
@@ -73,9 +71,9 @@ def test_a_repository_may_have_a_port_and_no_tag() -> None:
         )
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
+@each_helm
+@each_chart
+def test_a_blank_key_is_refused_by_its_path(chart, helm):
     for block, key in (
         ("image", "pullPolicy"),
         ("podSecurityContext", ""),
@@ -87,11 +85,11 @@ def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
         )
 
 
-def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:
+def test_the_fields_are_those_of_the_kubernetes_that_is_tested():
     assert pod_schema.TARGET.read_text() == pod_schema.text()
 
 
-def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
+def test_no_label_of_an_a100_stands_for_both_sizes_of_memory():
     table = yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text())
     assert sum("A100" in types for types in table.values()) > 3
     assert not [

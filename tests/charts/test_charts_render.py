@@ -2,8 +2,6 @@
 bytes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -12,37 +10,33 @@ import yaml
 
 from tests.helpers.rendering import (
     HELMS,
-    Scenario,
     checks,
+    each_helm,
+    each_scenario,
     objects,
+    output,
     pod_templates,
     render,
     rendered,
-    scenarios,
-    template,
 )
 
 pytestmark = pytest.mark.slow
 
-SCENARIOS = scenarios()
 
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
+@each_scenario
+def test_helm_3_and_helm_4_render_the_same_objects(scenario):
     helm, helm3 = (objects(rendered(helm, scenario)) for helm in HELMS)
     assert by_name(helm) == by_name(helm3)
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
-    assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(
-        helm, scenario
-    )
+@each_helm
+@each_scenario
+def test_rendering_twice_gives_the_same_bytes(scenario, helm):
+    assert output(helm, scenario.chart, scenario.values) == rendered(helm, scenario)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
+@each_scenario
+def test_every_object_says_whose_it_is(scenario):
     values = yaml.safe_load(scenario.values)
     wanted = {"app.kubernetes.io/name": scenario.chart, "app.kubernetes.io/instance": "test"}
     if scenario.chart == "job-group":
@@ -56,8 +50,8 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
         assert item["metadata"]["name"].startswith(wanted.get("job-group/name", "test"))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
+@each_scenario
+def test_pods_get_no_token_of_the_api_server(scenario):
     pods = [pod["spec"] for pod in pod_templates(objects(rendered("helm", scenario)))]
     tokens = [pod.get("automountServiceAccountToken") for pod in pods]
     assert pods and tokens == [
@@ -65,15 +59,15 @@ def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
     ]  # of listPods
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
+@each_helm
+@each_scenario
+def test_whole_numbers_stay_whole(scenario, helm):
     """Helm keeps numbers as floats, and would print a million as 1e+06."""
     assert re.findall(r"^.*[:-] [0-9.]+e[+][0-9]+$", rendered(helm, scenario), re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("workload", ["jobs", "jobset"])
-def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(workload: str) -> None:
+def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(workload):
     digits = "0 1 2 10 11 0123456789 1000000"
     container = {"env": [{"name": "B", "value": digits}]}
     more = {
@@ -106,8 +100,8 @@ def without_its_number(pod: dict, rank: str) -> dict:
     return pod
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_kubernetes_checks_the_pods_that_will_run(scenario: Scenario) -> None:
+@each_scenario
+def test_kubernetes_checks_the_pods_that_will_run(scenario):
     """In Jobs that have no pods, which restart nothing."""
     text = rendered("helm", scenario)
     run = [

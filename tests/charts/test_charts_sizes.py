@@ -2,8 +2,6 @@
 of the chart.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -11,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers.rendering import CHARTS, IMAGE, REPO, Scenario, objects, rendered, scenarios
+from tests.helpers.rendering import CHARTS, IMAGE, REPO, each_scenario, objects, rendered
 
 pytestmark = pytest.mark.slow
 
@@ -19,26 +17,18 @@ OBJECT = 262_144  # bytes of annotations, in which `kubectl apply` and Argo CD k
 RELEASE = 1_048_576  # bytes of a Secret, in which Helm keeps a release
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=str)
-def test_kubectl_can_apply_every_object(scenario: Scenario) -> None:
+@each_scenario
+def test_kubectl_can_apply_every_object(scenario):
     items = objects(rendered("helm", scenario))
     largest = max((len(json.dumps(item, separators=(",", ":"))), item["kind"]) for item in items)
     print(largest)
     assert largest[0] < OBJECT, largest
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=str)
-def test_helm_can_keep_a_release(scenario: Scenario) -> None:
-    command = [
-        "helm",
-        "install",
-        "test",
-        str(REPO / "charts" / scenario.chart),
-        "--dry-run=client",
-        "-o",
-        "json",
-    ]
-    options = ["-f", "-", "--set", IMAGE]
+@each_scenario
+def test_helm_can_keep_a_release(scenario):
+    command = ["helm", "install", "test", str(REPO / "charts" / scenario.chart)]
+    options = ["--dry-run=client", "-o", "json", "-f", "-", "--set", IMAGE]
     done = subprocess.run(
         [*command, *options], input=scenario.values, capture_output=True, timeout=600
     )
@@ -49,7 +39,7 @@ def test_helm_can_keep_a_release(scenario: Scenario) -> None:
     assert size < 0.75 * RELEASE, size
 
 
-def test_no_file_of_a_chart_is_one_that_flux_leaves_out() -> None:
+def test_no_file_of_a_chart_is_one_that_flux_leaves_out():
     """What the source-controller ignores in a git repository, by its documentation of GitRepository
     (v1).
     """

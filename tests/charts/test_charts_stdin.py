@@ -4,15 +4,12 @@ Helm takes empty input for "all defaults", and Helm 4 merges the documents of a 
 so the chart's schema must refuse what jobgen has not written, before anything reaches a cluster.
 """
 
-from __future__ import annotations
-
-import json
-
 import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, template
+from tests.helpers import rendering
+from tests.helpers.rendering import CHARTS, REPO, each_helm, jobgen, template
 
 GROUP = REPO / "values-examples/find-each-other/group.yaml"
 DEPLOYMENT = b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {}}}}\n"
@@ -34,9 +31,9 @@ CASES += [
 CASES += [("job-group", GROUP.read_bytes(), SCHEMA)]
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number: int, helm: str) -> None:
+def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number, helm):
     chart, values, words = CASES[number]
     done = template(helm, chart, values)
     assert done.returncode and done.stdout.strip() == b"" and words in done.stderr.decode(), (
@@ -44,11 +41,11 @@ def test_what_is_no_group_is_refused_and_no_pipe_applies_it(number: int, helm: s
     )
 
 
-def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole() -> None:
+def test_no_part_of_what_jobgen_writes_is_taken_for_the_whole():
     """Cut after any byte, the text is either no YAML, or refused by the schema, or means what the
     whole means.
     """
-    schema = Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
+    schema = Draft7Validator(rendering.schema("job-group"))
     whole = jobgen(GROUP).decode()
     values = yaml.safe_load(whole)
     assert schema.is_valid(values)

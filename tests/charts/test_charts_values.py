@@ -1,30 +1,30 @@
 """values.yaml, the schema and the templates of a chart speak of the same values."""
 
-from __future__ import annotations
-
-import json
 import re
 from collections.abc import Iterator
 
-import pytest
-import yaml
 from jsonschema import Draft7Validator
 
-from tests.helpers import templates
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers import rendering, templates
+from tests.helpers.rendering import (
+    HELMS,
+    REPO,
+    defaults,
+    each_chart,
+    each_helm,
+    parts,
+    refusal,
+    render,
+)
 from tests.helpers.values_fuzz import is_elsewhere
 
-# At the top of the schema, and not in values.yaml.
-NO_DEFAULT = {
-    "enabled",
-    "global",
-    "schemaVersion",
-}  # Helm's own; and what must never have a default
+# At the top of the schema, and not in values.yaml: Helm's own; and what must never have a default.
+NO_DEFAULT = {"enabled", "global", "schemaVersion"}
 
 
 def schema(chart: str) -> dict:
     """The schema without the names that only say where their value belongs."""
-    return kept(json.loads((REPO / "charts" / chart / "values.schema.json").read_text()))
+    return kept(rendering.schema(chart))
 
 
 def kept(node: object) -> object:
@@ -37,10 +37,6 @@ def kept(node: object) -> object:
         for name, each in node.items()
         if not (isinstance(each, dict) and is_elsewhere(each))
     }
-
-
-def defaults(chart: str) -> dict:
-    return yaml.safe_load((REPO / "charts" / chart / "values.yaml").read_text())
 
 
 def source(chart: str) -> str:
@@ -92,8 +88,8 @@ def nested(path: tuple, value: object) -> object:
     return value
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_every_value_is_used_by_a_template(chart: str) -> None:
+@each_chart
+def test_every_value_is_used_by_a_template(chart):
     text, root = source(chart), schema(chart)
     leaves = [
         path
@@ -104,16 +100,16 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
     assert {path for path in leaves if not templates.is_used(path, text)} == set()
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
+@each_chart
+def test_values_yaml_and_the_schema_have_the_same_keys(chart):
     root = schema(chart)
     for path, node, value in set_by_default(root, root, defaults(chart)):
         if not is_leaf(node, value):
             assert set(value) == set(node["properties"]) - (set() if path else NO_DEFAULT), path
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
+@each_chart
+def test_every_value_that_a_template_uses_is_declared(chart):
     uses, root = templates.used(source(chart)), schema(chart)
     assert len(uses) > 10, "the reader of templates found next to nothing"
     assert uses <= {("global",)} | {
@@ -121,13 +117,13 @@ def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
     }
 
 
-def test_templates_use_the_fields_of_a_task_that_the_schema_declares() -> None:
+def test_templates_use_the_fields_of_a_task_that_the_schema_declares():
     fields = schema("job-group")["definitions"]["task"]["properties"]
     assert templates.used_of_a_task(source("job-group")) == set(fields)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
+@each_chart
+def test_an_unknown_key_is_refused_in_every_object_of_ours(chart):
     root = schema(chart)
     objects = [path for path, node in declared(root, root) if "properties" in node]
     assert () in objects and len(objects) > 3
@@ -138,8 +134,8 @@ def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
         ], path
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_number_has_a_maximum_because_kubernetes_has_int32(chart: str) -> None:
+@each_chart
+def test_a_number_has_a_maximum_because_kubernetes_has_int32(chart):
     root = schema(chart)
     numbers = [
         (path, node) for path, node in declared(root, root) if "integer" in node.get("type", "")
@@ -149,43 +145,34 @@ def test_a_number_has_a_maximum_because_kubernetes_has_int32(chart: str) -> None
         assert node.get("maximum", 1 << 31) < 1 << 31 or "string" in node["type"], path
 
 
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: str) -> None:
+@each_helm
+@each_chart
+def test_a_chart_that_has_these_as_subcharts_may_set_global(chart, helm):
     assert render(chart, {"global": {"anything": 1}}, helm=helm)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart: str) -> None:
+@each_chart
+def test_a_schema_has_no_rule_that_helm_ignores_or_reports_elsewhere(chart):
     """What stands beside a reference is ignored; the place of propertyNames differs from run to
     run.
     """
-    for node in within(schema(chart)):
+    for node in parts(schema(chart)):
         assert "propertyNames" not in node and (
             "$ref" not in node or set(node) <= {"$ref", "description"}
         ), node
 
 
-def within(node: object) -> Iterator[dict]:
-    if isinstance(node, dict):
-        yield node
-    for child in (
-        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    ):
-        yield from within(child)
-
-
 def elsewhere(chart: str) -> Iterator[tuple[str, str]]:
     """Name, and the place of its value, at the top of a schema and in a task of a group."""
-    root = json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+    root = rendering.schema(chart)
     for path, node in (("", root), ("tasks.t.", root["definitions"].get("task", {}))):
         for name, each in node.get("properties", {}).items():
             if is_elsewhere(each):
                 yield f"{path}{name}", each["const"]
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None:
+@each_chart
+def test_a_usual_name_gets_the_place_where_its_value_belongs(chart):
     names = dict(elsewhere(chart))
     assert len(names) > 40
     for helm in HELMS:
@@ -194,8 +181,8 @@ def test_a_usual_name_gets_the_place_where_its_value_belongs(chart: str) -> None
         assert [name for name, where in names.items() if where not in said] == []
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
+@each_chart
+def test_a_place_is_a_value_of_the_chart(chart):
     root = schema(chart)
     known = {".".join(map(str, path)) for path, _ in declared(root, root)}
     for name, where in elsewhere(chart):
@@ -206,8 +193,8 @@ def test_a_place_is_a_value_of_the_chart(chart: str) -> None:
                 assert {place, above + place} & known, (name, where)
 
 
-@pytest.mark.parametrize("helm", HELMS)
-def test_usual_mistakes_of_form_are_named(helm: str) -> None:
+@each_helm
+def test_usual_mistakes_of_form_are_named(helm):
     for option, said in (
         ("image=r/w:1", "image.repository"),
         ("nodeSelector.a.b/c=x", "for a dot"),

@@ -2,20 +2,18 @@
 Kubernetes takes.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from tests.helpers.rendering import GROUP, HELMS, REPO, refusal, render
+from tests.helpers.rendering import GROUP, REPO, each_helm, refusal, render
 
 LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
 JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}
 JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "workload": "jobs"}}
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize(
     ("version", "tested"),
     [
@@ -27,8 +25,8 @@ JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "workload
 )
 @pytest.mark.parametrize("chart", JOBSETS)
 def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(
-    chart: str, version: str, tested: str, helm: str
-) -> None:
+    chart, version, tested, helm
+):
     message = refusal(chart, JOBSETS[chart], *LIVE, "--kube-version", version, helm=helm)
     module = (REPO / f"hack/go/{tested}/go.mod").read_text()
     assert f"/{re.search(r'sigs.k8s.io/jobset (v[0-9.]+)', module)[1]}/manifests.yaml" in message

@@ -2,13 +2,12 @@
 networks.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
 import yaml
 
+from tests.helpers.pages import code
 from tests.helpers.rendering import REPO, pod_templates, render, task
 
 PAGE = (REPO / "docs/clusters.md").read_text()
@@ -33,7 +32,7 @@ def rows(title: str) -> list[list[str]]:
 LABELS = {
     row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")
 }
-(TEXT,) = re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
+(TEXT,) = code(section("Labels of GPU nodes"), "yaml")
 ADDED = yaml.safe_load(TEXT)
 # A cloud has one label for the name of the GPU, whoever makes the nodes of AWS.
 AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name")
@@ -58,11 +57,11 @@ def node_terms(pod: dict) -> list[dict]:
     return required["nodeSelectorTerms"]
 
 
-def test_the_page_has_every_label_of_the_table_and_no_other() -> None:
+def test_the_page_has_every_label_of_the_table_and_no_other():
     assert {*LABELS} == {label for labels in TYPES.values() for label in labels}
 
 
-def test_every_example_of_the_page_is_a_value_that_finds_nodes() -> None:
+def test_every_example_of_the_page_is_a_value_that_finds_nodes():
     known = [*TYPES.values(), *ADDED["accelerators"]["types"].values()]
     for label, examples in LABELS.items():
         values = {value for labels in known for value in labels.get(label, [])}
@@ -70,22 +69,22 @@ def test_every_example_of_the_page_is_a_value_that_finds_nodes() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_type_finds_its_nodes_by_each_of_its_labels(kind: str) -> None:
+def test_a_type_finds_its_nodes_by_each_of_its_labels(kind):
     assert found_by(kind) == TYPES[kind]
 
 
 @pytest.mark.parametrize("kind", ADDED["accelerators"]["types"])
-def test_a_type_that_the_page_adds_is_not_in_the_table_and_finds_its_nodes(kind: str) -> None:
+def test_a_type_that_the_page_adds_is_not_in_the_table_and_finds_its_nodes(kind):
     assert kind not in TYPES
     assert found_by(kind, **ADDED) == ADDED["accelerators"]["types"][kind]
 
 
-def test_a_gpu_has_one_name_on_aws_whoever_makes_the_nodes() -> None:
+def test_a_gpu_has_one_name_on_aws_whoever_makes_the_nodes():
     for kind, labels in {**TYPES, **ADDED["accelerators"]["types"]}.items():
         assert labels.get(AWS[0]) == labels.get(AWS[1]), kind
 
 
-def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
+def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page():
     (daemons,) = [
         each for each in render("gpu-accept", {"nodes": 2}) if each["kind"] == "DaemonSet"
     ]

@@ -2,15 +2,19 @@
 name.
 """
 
-from __future__ import annotations
-
-import json
 from copy import deepcopy
 
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, HELMS, REPO, refusal, render
+from tests.helpers.rendering import (
+    REPO,
+    each_chart,
+    each_helm,
+    refusal,
+    render,
+    sets,
+)
 
 LABELS = {
     "team": "research",
@@ -28,19 +32,12 @@ VALUES = {chart: yaml.safe_load((REPO / f"charts/{chart}/ci" / f"{name}-values.y
 
 
 def with_values(helm: str, chart: str, **values: object) -> list[dict]:
-    options = [
-        word
-        for key, value in values.items()
-        for word in ("--set-json", f"{key}={json.dumps(value)}")
-    ]
-    return render(chart, VALUES[chart], *options, helm=helm)
+    return render(chart, VALUES[chart], *sets(**values), helm=helm)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-@pytest.mark.parametrize("helm", HELMS)
-def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
-    helm: str, chart: str
-) -> None:
+@each_chart
+@each_helm
+def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(helm, chart):
     etcd = {"workload": "indexed-job", "launcher": "torchrun", "rendezvous.backend": "etcd"}
     options = etcd | {"rendezvous.etcd.deploy": True} if chart == "ddp-run" else {}
     before, after = (
@@ -61,9 +58,9 @@ def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(
     )
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-@pytest.mark.parametrize("helm", HELMS)
-def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
+@each_chart
+@each_helm
+def test_extra_objects_are_rendered_as_they_are(helm, chart):
     before, after = (
         with_values(helm, chart),
         with_values(helm, chart, extraObjects=[EXTRA, EXTRA | {"kind": "Secret"}]),
@@ -92,10 +89,8 @@ extraObjects:
 """)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
+@each_chart
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str) -> None:
+def test_what_cannot_be_a_label_or_an_object_is_refused(chart, key):
     for value in REFUSED[key]:
-        assert key in refusal(chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}"), (
-            value
-        )
+        assert key in refusal(chart, VALUES[chart], *sets(**{key: value})), value

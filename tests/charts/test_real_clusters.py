@@ -2,14 +2,12 @@
 end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from tests.helpers.rendering import HELMS, REPO, pod_templates, render
+from tests.helpers.rendering import REPO, each_helm, pod_templates, render
 
 CASES = yaml.safe_load((REPO / "tests/charts/real_clusters.yaml").read_text())
 PODS = {"ddp-run": "JobSet Job StatefulSet", "gpu-accept": "DaemonSet Job", "job-group": "JobSet"}
@@ -37,9 +35,9 @@ def facts(node: object, path: str = "") -> Iterator[str]:
         yield f"{path}={node}"
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("case", CASES)
-def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
+def test_a_real_cluster_gets_what_it_needs(case, helm):
     chart, values, wanted, *options = CASES[case]
     values = merged(GROUP, values) if chart == "job-group" else values
     items = render(chart, values, *(options[0] if options else ()), helm=helm)
@@ -71,9 +69,9 @@ global: {imageRegistry: mirror.example.com, imagePullSecrets: [mirror],
 OF_THE_CHART = {"ddp-run": {}, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": GROUP}
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 @pytest.mark.parametrize("chart", PODS)
-def test_one_file_of_a_team_fits_every_chart(chart: str, helm: str) -> None:
+def test_one_file_of_a_team_fits_every_chart(chart, helm):
     items = render(chart, TEAM | OF_THE_CHART[chart], "--set", "image.repository=", helm=helm)
     for item in items:
         assert item["metadata"]["labels"]["team"] == "research"

@@ -1,7 +1,5 @@
 """Groups with the results of jobgen and of SkyPilot."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -25,7 +23,7 @@ class Case:
     differences: list[Difference]
 
 
-def files(folder: Path) -> None:
+def files(folder: Path):
     """Create the files that the groups mount."""
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print(1)\n")

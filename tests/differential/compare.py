@@ -1,7 +1,5 @@
 """Differences between jobgen and SkyPilot for one group."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,13 +1,13 @@
 """Generator of group files from a seed: valid, unusual and damaged ones."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re
 from pathlib import Path
 
 import yaml
+
+from tests.helpers.values_fuzz import at, places
 
 Choice = dict[str, list]  # usual values, and odd ones
 
@@ -131,10 +131,10 @@ class Maker:
         task |= self.fields(GRAMMAR["task"], 0.2)
         return task
 
-    def damage_value(self, documents: list) -> None:
+    def damage_value(self, documents: list):
         """Delete, replace, rename or add something anywhere."""
-        places = list(_places(documents))
-        holder, key = self.random.choice(places)
+        *above, key = self.random.choice(places(documents))
+        holder = at(documents, above)
         action = self.random.choice(["delete", "replace", "rename", "add", "null"])
         if action == "delete":
             del holder[key]
@@ -199,17 +199,3 @@ class Maker:
             )
         lines[at : at + 1] = actions[action]
         return "\n".join(lines)
-
-
-def _places(value: object):
-    """Every holder and key below a list or map."""
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, item in list(items):
-        yield value, key
-        yield from _places(item)

@@ -48,7 +48,7 @@ def load(dag_utils, text: str) -> dict:
     }
 
 
-def check_at_submission(task) -> None:
+def check_at_submission(task):
     """Run the checks of `sky jobs launch` that need neither a server nor a cluster."""
     task.validate_name()
     task.validate_run()
@@ -138,7 +138,7 @@ def canonical(name: str) -> str:
         return name
 
 
-def use_names_without_catalog() -> None:
+def use_names_without_catalog():
     """Replace the catalog of the clouds, which is on the network, by the names that SkyPilot knows
     without it.
     """
@@ -153,7 +153,7 @@ def use_names_without_catalog() -> None:
     catalog.list_accelerators = lambda **_options: {}
 
 
-def main() -> None:
+def main():
     answers, sys.stdout = sys.stdout, sys.stderr
     socket.socket.connect = socket.getaddrinfo = no_network
     logging.disable()

@@ -1,7 +1,5 @@
 """Intended differences between jobgen and SkyPilot."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

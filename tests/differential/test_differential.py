@@ -2,8 +2,6 @@
 table's examples.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

@@ -2,8 +2,6 @@
 bash.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -13,6 +11,7 @@ import pytest
 
 from hack.deps.venv import SKYPILOT
 from tests.helpers.group_agents import ENTRY, entry_settings, stub_conda
+from tests.helpers.processes import ran
 
 MAKE = "import json, sys; from sky.skylet.log_lib import make_task_bash_script as make; "
 MAKE += "print(make(sys.argv[1], json.loads(sys.argv[2])))"
@@ -63,13 +62,10 @@ def skypilot(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
     env, output, code = prepare(folder), "", 0
     for step in filter(None, (setup, run)):
         if not code:
-            script = subprocess.run([SKYPILOT / "bin/python", "-c", MAKE, step, json.dumps(ENVS)],
-                                    capture_output=True, text=True, check=True).stdout  # fmt: skip
+            script = ran(SKYPILOT / "bin/python", "-c", MAKE, step, json.dumps(ENVS), check=True).stdout  # fmt: skip
             (folder / "script").write_text(script)
             # -i as SkyPilot does: its own complaints about a missing terminal go to stderr.
-            done = subprocess.run(
-                ["/bin/bash", "-i", folder / "script"], env=env, capture_output=True, text=True
-            )
+            done = ran("/bin/bash", "-i", folder / "script", env=env)
             output, code = output + done.stdout, done.returncode
     return code, shown(output, folder)
 

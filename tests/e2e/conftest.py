@@ -2,8 +2,6 @@
 never skip.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
@@ -16,7 +14,7 @@ def cluster() -> Cluster:
     return given_cluster("test-e2e", "SHELL_IMAGE")
 
 
-def pytest_itemcollected(item: pytest.Function) -> None:
+def pytest_itemcollected(item: pytest.Function):
     """Put the row of the plan, and its note, into the JUnit report: hack/gen/plan_table.py reads
     them there.
     """

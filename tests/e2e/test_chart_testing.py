@@ -2,17 +2,15 @@
 test`.
 """
 
-from __future__ import annotations
-
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from hack.deps import go_tools
-from tests.helpers.kube import REPO, Cluster, run
+from tests.helpers.kube import REPO, run
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS
 
 # For a cluster without GPUs: ct waits until pods are ready, and those of charts/*/ci need GPUs,
@@ -32,10 +30,10 @@ VALUES = {
 }
 
 
-def repository(folder: Path, values: dict[str, dict]) -> None:
+def repository(folder: Path, values: dict[str, dict]):
     """A git repository of two versions: the older one is the branch main of its remote."""
 
-    def git(*words: str) -> None:
+    def git(*words):
         run(
             "git",
             "-C",
@@ -47,7 +45,7 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
             *words,
         )
 
-    def commit(version: str) -> None:
+    def commit(version):
         for chart in CHARTS:
             about = folder / "charts" / chart / "Chart.yaml"
             text = about.read_text()
@@ -73,9 +71,7 @@ def repository(folder: Path, values: dict[str, dict]) -> None:
 
 
 @pytest.mark.lifecycle
-def test_every_chart_is_installed_and_upgraded_by_chart_testing(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_every_chart_is_installed_and_upgraded_by_chart_testing(cluster, tmp_path):
     go_tools.build("chart-testing")
     fleet = VALUES["gpu-accept"] | {"nodes": len(cluster.schedulable_nodes())}
     repository(tmp_path, VALUES | {"gpu-accept": fleet})
@@ -83,7 +79,7 @@ def test_every_chart_is_installed_and_upgraded_by_chart_testing(
         "ct", "install", "--all", "--upgrade", "--chart-dirs", "charts", "--target-branch", "main",
         "--helm-extra-args", "--timeout 120s", "--helm-extra-set-args", " ".join(cluster.helm_image()),
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=390)
+    done = ran(*command, cwd=tmp_path, timeout=390)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     upgraded = [
         line for line in done.stdout.splitlines() if line.startswith("Testing upgrades of chart")

@@ -2,8 +2,6 @@
 after which the program saved is not counted as a failure.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.ddp_pods import (
@@ -14,16 +12,17 @@ from tests.helpers.ddp_pods import (
     assert_verdict,
     assert_why,
     exec_in_node,
-    job_ended,
+    job_ends,
     node_index,
     node_pods,
     now,
     pod_name,
     start,
+    start_training,
     wait_for_ends,
     wait_until_training,
 )
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import Namespace
 
 FAULT_REQUESTED = "os.path.exists('/tmp/go')"
 # Statement of rank 1 when the fault is requested -> code, cause and facts of the verdict.
@@ -49,7 +48,7 @@ FAULTS = {
         for index, fault in enumerate(FAULTS)
     ],
 )
-def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
+def test_a_rank_that_fails_is_named(namespace, fault):
     program = TRAIN.replace("FAULT", f"if {FAULT_REQUESTED}: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
     code, *named = FAULTS[fault]
@@ -57,7 +56,7 @@ def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
     assert_why(namespace, *named)
 
 
-def small_volume(pod: dict, container: dict) -> None:
+def small_volume(pod: dict, container: dict):
     """/out holds 160 MiB."""
     outputs = next(volume for volume in pod["volumes"] if volume["name"] == "outputs")
     outputs["emptyDir"] = {"medium": "Memory", "sizeLimit": "160Mi"}
@@ -71,10 +70,8 @@ def end_of_fault(space: Namespace) -> dict[int, End]:
 
 
 @pytest.mark.matrix
-def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.collectiveSeconds=20",
-          program=TRAIN.replace("FAULT", ""))  # fmt: skip
-    wait_until_training(namespace)
+def test_a_frozen_rank_is_named(namespace):
+    start_training(namespace, "--set", "timeouts.collectiveSeconds=20")
     frozen = now()
     exec_in_node(namespace, 1, "kill -STOP $(pgrep -f '[p]ython.* -u ')")
     found = wait_for_ends(namespace, 0, 1, within_s=20, since=frozen)
@@ -87,9 +84,8 @@ def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
 
 
 @pytest.mark.matrix
-def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
-    start(namespace, program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+def test_a_pod_killed_without_grace_is_named(namespace):
+    start_training(namespace)
     victim = pod_name(namespace, 1)
     killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
@@ -101,12 +97,9 @@ def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)], ids=["pod 0", "pod 1", "all"])
-def test_a_run_starts_again_after_a_pod_was_deleted(
-    namespace: Namespace, nodes: tuple[int, ...]
-) -> None:
+def test_a_run_starts_again_after_a_pod_was_deleted(namespace, nodes):
     """maxRestarts is 0, but the program saved, so the stop is not counted as a failure."""
-    start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+    start_training(namespace, "--set", "timeouts.joinSeconds=120")
     names = [pod["metadata"]["name"] for pod in node_pods(namespace) if node_index(pod) in nodes]
     namespace.kubectl("delete", "pod", *names, "--wait=false")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    assert job_ends(namespace, 300) == "Complete"

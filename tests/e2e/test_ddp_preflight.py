@@ -1,7 +1,5 @@
 """ddp-run with real pods: a fault before the world is formed ends all of them with one verdict."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -12,7 +10,7 @@ from tests.helpers.ddp_pods import (
     assert_verdict,
     assert_why,
     install,
-    job_ended,
+    job_ends,
     logs_by_node,
     node_pod,
     node_pods,
@@ -22,6 +20,7 @@ from tests.helpers.ddp_pods import (
 )
 from tests.helpers.kube import Namespace, wait_until
 
+pytestmark = pytest.mark.matrix
 ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
     "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\n"
@@ -50,9 +49,8 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
+def test_a_node_at_fault_is_named(namespace, fault):
     before, code, cause, *words = FAULTS[fault]
     start(namespace, before=before)
     if (
@@ -63,7 +61,7 @@ def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
         words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
         assert_verdict(wait_for_ends(namespace, 0, 1), code, cause, *words)
     assert_why(namespace, cause, *words)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
+    assert job_ends(namespace, 60) == "Failed"
 
 
 # Service on node 0's port in place of the launcher -> its command and the cause.
@@ -75,25 +73,20 @@ FOREIGN_SERVICES = {
 }  # fmt: skip
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("service", FOREIGN_SERVICES)
-def test_a_foreign_service_on_the_port_of_node_0_is_classified(
-    namespace: Namespace, service: str
-) -> None:
+def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace, service):
     command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
     assert_ends(namespace, (1,), 65, cause, "node 0 at run-ddp-run-")
 
 
-@pytest.mark.matrix
-def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
+def test_a_pending_node_0_has_no_name(namespace):
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
     assert_ends(namespace, (1,), 64, "name-not-resolved", "run-ddp-run-")
 
 
-@pytest.mark.matrix
-def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
+def test_node_0_may_be_pending_for_a_while(namespace):
     """Its name resolves late, and its port is closed for some more time."""
     start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
@@ -104,21 +97,20 @@ def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
     )
     time.sleep(10)  # so long the name does not resolve
     admit(namespace, 0)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
 
 
-def wait_for_admission(pod: dict, container: dict) -> None:
+def wait_for_admission(pod: dict, container: dict):
     pod["schedulingGates"] = [{"name": "example.com/test"}]
 
 
-def admit(space: Namespace, number: int) -> None:
+def admit(space: Namespace, number: int):
     patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
     space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={patch}")
 
 
-@pytest.mark.matrix
-def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -> None:
-    def no_image(pod: dict, container: dict) -> None:
+def test_a_missing_image_of_node_0_is_connection_refused(namespace):
+    def no_image(pod, container):
         container["image"] = "localhost/absent:1"
 
     start(namespace, change=no_image)
@@ -135,14 +127,12 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
     assert_why(namespace, "connection-refused", "image not pulled", "localhost/absent:1")
 
 
-@pytest.mark.matrix
-def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
+def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace):
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
     assert_ends(namespace, (2,), 2, "usage", "NODE_RANK=2")
 
 
-@pytest.mark.matrix
-def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> None:
+def test_two_pods_with_one_index_are_duplicate_nodes(namespace):
     """The second pod is not one of the Job's."""
     start(namespace, "--set", "nodes=3", change=wait_for_admission)
     admit(namespace, 0)
@@ -160,12 +150,11 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
         "annotations": pod["metadata"]["annotations"],
     }
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
+    namespace.apply(json.dumps(copy))
     assert_ends(namespace, (0, 1), 67, "duplicate-node", "left-over")
 
 
-@pytest.mark.matrix
-def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
+def test_an_unschedulable_node_is_named(namespace):
     room = len(namespace.cluster.schedulable_nodes())
     settings = ["--set", f"nodes={room + 1}", "--set", "placement.onePodPerNode=required"]
     start(namespace, *settings, change=wait_for_admission)
@@ -180,14 +169,12 @@ def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     assert_ends(namespace, range(room), 66, "node-missing", f"node {room} ")
 
 
-@pytest.mark.matrix
-def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
+def test_too_little_shared_memory_is_reported(namespace):
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     assert_ends(namespace, (0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
-@pytest.mark.matrix
-def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Namespace) -> None:
+def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace):
     """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"
     namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
@@ -202,7 +189,7 @@ def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Name
     install(namespace, *settings, release="second")
     second = "app.kubernetes.io/instance=second"
 
-    def refused() -> bool:
+    def refused():
         conditions = [
             c
             for pod in namespace.objects("pods", second)

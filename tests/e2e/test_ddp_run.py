@@ -1,7 +1,5 @@
 """ddp-run with real pods: worlds form with every workload and every backend."""
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -11,18 +9,18 @@ from tests.helpers.ddp_pods import (
     TRAIN,
     etcd_image,
     install,
-    job_ended,
+    job_ends,
     logs_by_node,
     node_pods,
     start,
 )
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import wait_until
 
 
 @pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
-def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
+def test_a_world_forms(namespace, nodes):
     install(namespace, "--set", f"nodes={nodes},procsPerNode=2")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
     ranks = set()
     for node, text in logs_by_node(namespace).items():
         for phase in ("resolve", "interface", '"master ready, preflight"', '"ranks started"'):
@@ -42,22 +40,22 @@ def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
     "backend",
     ["c10d", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("static", "etcd"))],
 )
-def test_a_bare_torchrun_forms_a_world(namespace: Namespace, backend: str) -> None:
+def test_a_bare_torchrun_forms_a_world(namespace, backend):
     settings = ["launcher=torchrun", "nodes=2", "procsPerNode=2", f"rendezvous.backend={backend}"]
     if backend == "etcd":
         settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
     install(namespace, "--set", ",".join(settings))
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert job_ends(namespace) == "Complete"
     assert all("world=4" in text for text in logs_by_node(namespace).values())
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("number", range(int(os.environ.get("STARTS", "2"))))
-def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) -> None:
+def test_a_healthy_run_starts_without_errors(namespace, number):
     """STARTS=100 repeats it, with 2 to 8 pods in turn."""
     nodes = 2 + number % 7
     install(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    assert job_ends(namespace, 300) == "Complete"
     logs = logs_by_node(namespace)
     assert len(logs) == len(node_pods(namespace)) == nodes, "every pod started once"
     assert all(
@@ -67,7 +65,7 @@ def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) 
 
 
 @pytest.mark.matrix
-def test_the_pods_of_a_statefulset_idle_after_the_run(namespace: Namespace) -> None:
+def test_the_pods_of_a_statefulset_idle_after_the_run(namespace):
     install(namespace, "--set", "workload=statefulset")
     wait_until(
         lambda: [t for t in logs_by_node(namespace).values() if "[IDLE]" in t][1:],
@@ -79,13 +77,13 @@ def test_the_pods_of_a_statefulset_idle_after_the_run(namespace: Namespace) -> N
         assert pod["status"]["containerStatuses"][0]["ready"]
 
 
-def test_a_jobset_starts_all_pods_again(namespace: Namespace) -> None:
+def test_a_jobset_starts_all_pods_again(namespace):
     program = TRAIN.replace(
         "FAULT", "if step == 7 and not attempt and dist.get_rank() == 1: sys.exit(9)"
     )
     start(namespace, "--set", "workload=jobset", "--set", "maxRestarts=1", program=program)
 
-    def completed() -> bool:
+    def completed():
         return [
             s
             for s in namespace.objects("jobset")

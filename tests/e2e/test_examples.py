@@ -1,15 +1,13 @@
 """Every example with a README, started and inspected with the two commands of its page."""
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.helpers.group_pods import jobset_ends
 from tests.helpers.kube import REPO, Namespace, phases, run, wait_until
+from tests.helpers.processes import ran
 
 EXAMPLES = REPO / "values-examples"
 
@@ -30,9 +28,7 @@ def start(space: Namespace, name: str) -> str:
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}
     script = ["bash", "-o", "pipefail", "-c", command]
-    done = subprocess.run(
-        script, cwd=EXAMPLES / name, env=env, capture_output=True, text=True, timeout=120
-    )
+    done = ran(*script, cwd=EXAMPLES / name, env=env, timeout=120)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return re.search(r"helm install (\S+)", command)[1]
 
@@ -45,7 +41,7 @@ def result(space: Namespace, name: str) -> str:
     return run("sh", "-c", command.replace("kubectl ", f"kubectl -n {space.name} "))
 
 
-def test_reinforcement_learning(namespace: Namespace) -> None:
+def test_reinforcement_learning(namespace):
     """All seven ranks take part, and both trainers learn the same policy."""
     output = result(namespace, "rl")
     walks = dict(re.findall(r"WALKS (\S+) (\d+)", output))
@@ -62,7 +58,7 @@ def test_reinforcement_learning(namespace: Namespace) -> None:
     assert sorted(way) == ["down"] * 3 + ["right"] * 3
 
 
-def test_train_and_evaluate(namespace: Namespace) -> None:
+def test_train_and_evaluate(namespace):
     """The evaluator measures every checkpoint, and the best one has a low loss."""
     output = result(namespace, "train-eval")
     saved, measured = (
@@ -74,7 +70,7 @@ def test_train_and_evaluate(namespace: Namespace) -> None:
     assert float(best[1]) < 0.01
 
 
-def test_service_and_clients(namespace: Namespace) -> None:
+def test_service_and_clients(namespace):
     """Three clients without retries get correct answers; then the server ends."""
     output = result(namespace, "service-clients")
     for start_of, answer in (("retur", "return"), ("impor", "import"), ("conti", "continue")):
@@ -86,7 +82,7 @@ def test_service_and_clients(namespace: Namespace) -> None:
     )
 
 
-def test_parameter_sweep(namespace: Namespace) -> None:
+def test_parameter_sweep(namespace):
     """Each combination is tried once, and the collector finds the best."""
     output = result(namespace, "parameter-sweep")
     assert len(set(re.findall(r"^[\d.]+ +[\d.]+ +\S+$", output, re.MULTILINE))) == 16

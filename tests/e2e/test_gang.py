@@ -4,20 +4,19 @@ does.
 FEATURES=gang switches it on in the local cluster (`make test-gang`).
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
+from tests.helpers.group_pods import each_workload
 from tests.helpers.kube import Namespace, racks, wait_until
 
 WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
 
 @pytest.fixture(autouse=True)
-def served(cluster) -> None:
+def served(cluster):
     if "podgroups" not in cluster.kubectl(
         "api-resources", "--api-group=scheduling.k8s.io", "--output=name"
     ):
@@ -46,7 +45,7 @@ def group(name: str, *cpus: float) -> str:
 
 
 def cpus_of_a_node(space: Namespace) -> int:
-    (first, *_) = json.loads(space.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    first = space.cluster.nodes()[0]
     return int(first["status"]["allocatable"]["cpu"])
 
 
@@ -54,17 +53,19 @@ def placed(space: Namespace, release: str) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in space.pods(release) if pod["spec"].get("nodeName")]
 
 
-def end(space: Namespace, release: str) -> None:
+def until_placed(space: Namespace, release: str, count: int):
+    wait_until(lambda: len(placed(space, release)) == count, f"{count} of {release} placed", 90)
+
+
+def end(space: Namespace, release: str):
     for pod in space.pods(release):
         name = pod["metadata"]["name"]
         space.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
         space.kubectl("exec", name, "-c", "task", "--", "touch", "/tmp/end")
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
-    namespace: Namespace, workload: str
-) -> None:
+@each_workload
+def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace, workload):
     """Three ranks of different shapes on two nodes, with room for two of them until another group
     ends.
     """
@@ -74,11 +75,11 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     namespace.install(
         "first", "job-group", *settings, *gang("first", 1), values=group("first", big)
     )
-    wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
+    until_placed(namespace, "first", 1)
     second = group("second", big, small, small / 2)
     namespace.install("second", "job-group", *settings, *gang("second", 3), values=second)
 
-    def refused() -> list[str]:
+    def refused():
         events = [
             event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"
         ]
@@ -92,12 +93,10 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(
     )
     assert placed(namespace, "second") == []
     end(namespace, "first")
-    wait_until(
-        lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90
-    )
+    until_placed(namespace, "second", 3)
 
 
-def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
+def test_a_run_with_a_priority_is_scheduled(namespace, priority):
     nodes = len(namespace.cluster.schedulable_nodes())
     namespace.install(
         "run",
@@ -106,11 +105,11 @@ def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str)
         "--set",
         f"program.preset=ddp-tests,nodes={nodes},priorityClassName={priority}",
     )
-    wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run has its nodes", 90)
+    until_placed(namespace, "run", nodes)
 
 
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset", "statefulset"])
-def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str) -> None:
+def test_a_run_is_one_gang_in_every_workload(namespace, workload):
     """A node too many for the cluster: no pod gets a node. Without it the run completes."""
     nodes = len(namespace.cluster.schedulable_nodes())
     program = ["--set", "program.preset=ddp-tests", "--set", "placement.onePodPerNode=required"]
@@ -118,14 +117,12 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
         namespace.install(release, "ddp-run", *gang(release, count), *program,
                           "--set", f"workload={workload},nodes={count}",
                           "--set-string", "env.OMP_NUM_THREADS=1")  # fmt: skip
-    wait_until(
-        lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90
-    )
+    until_placed(namespace, "run", nodes)
     wait_until(lambda: len(namespace.pods("much")) == nodes + 1, "the other run has its pods", 60)
     assert placed(namespace, "much") == []
 
 
-def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> None:
+def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace):
     """Two racks of one node each: what fits one rack goes there, what needs both gets none."""
     label = f"{namespace.name}/rack"
     near = {"schedulingConstraints": {"topology": [{"key": label}]}}
@@ -137,9 +134,7 @@ def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> N
             *gang("fits", 2, **near),
             values=group("fits", 0.5 * size, 0.3 * size),
         )
-        wait_until(
-            lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90
-        )
+        until_placed(namespace, "fits", 2)
         assert len(set(placed(namespace, "fits"))) == 1
         large = group("large", 0.6 * size, 0.6 * size)
         namespace.install("large", "job-group", *gang("large", 2, **near), values=large)

@@ -1,7 +1,5 @@
 """Acceptance as a CPU rehearsal on every node: DaemonSet, Job, and the page of all nodes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -11,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from jsonschema import Draft7Validator
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
 NODES = "app.kubernetes.io/component=node"
@@ -78,7 +76,7 @@ def fleet_when(
 ) -> dict:
     """The result of the fleet once this holds of it."""
 
-    def found() -> dict | None:
+    def found():
         fleet = fleet_of(space, release)
         return fleet if fleet and holds(fleet) else None
 
@@ -89,7 +87,7 @@ def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
     nodes = space.cluster.schedulable_nodes()
 
-    def complete(fleet: dict) -> bool:
+    def complete(fleet):
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
         return sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet)
@@ -108,7 +106,7 @@ def accept(
     return nodes
 
 
-def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet") -> None:
+def passes(space: Namespace, what: str = "deployment/accept-gpu-accept-fleet"):
     space.kubectl("rollout", "status", what, "--timeout=240s")
 
 
@@ -137,6 +135,15 @@ def finished(space: Namespace) -> list[dict] | None:
         return None
 
 
+def reports(space: Namespace) -> list[tuple[dict, dict]]:
+    """Each pod with its report, which fits the schema."""
+    pods = wait_until(lambda: finished(space), "every node has a report", 280)
+    found = [(pod, report_of(space, pod["metadata"]["name"])) for pod in pods]
+    for _, report in found:
+        Draft7Validator(SCHEMA).validate(report)
+    return found
+
+
 def fleet_is_ready(space: Namespace) -> bool:
     (deployment,) = space.objects("deployments")
     return bool(deployment["status"].get("readyReplicas"))
@@ -146,7 +153,7 @@ def selector(system: str) -> str:
     return f'nodeSelector={{"kubernetes.io/os": "{system}"}}'
 
 
-def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace) -> None:
+def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace):
     nodes = namespace.cluster.schedulable_nodes()
     namespace.install(
         "accept",
@@ -175,18 +182,16 @@ def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace
     passes(namespace)
 
 
-def upgrade(space: Namespace, *settings: str) -> None:
+def upgrade(space: Namespace, *settings: str):
     chart = str(REPO / "charts" / "gpu-accept")
-    run("helm", "upgrade", "accept", chart, "--namespace", space.name, "--reuse-values", *settings)
+    space.helm("upgrade", "accept", chart, "--reuse-values", *settings)
 
 
-def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
+def test_every_node_passes_and_hands_out_its_report(namespace):
     nodes = accept(namespace, checks=())
-    pods = wait_until(lambda: finished(namespace), "every node has a report", 280)
-    assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
-    for pod in pods:
-        report = report_of(namespace, pod["metadata"]["name"])
-        Draft7Validator(SCHEMA).validate(report)
+    found = reports(namespace)
+    assert sorted(pod["spec"]["nodeName"] for pod, _ in found) == nodes
+    for pod, report in found:
         assert (report["node"], report["requested"]["device"]) == (pod["spec"]["nodeName"], "cpu")
         verdicts = report["verdicts"]
         assert verdicts.keys() >= {
@@ -198,18 +203,14 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
             "storage",
         }
         assert set(verdicts.values()) <= {"PASS", "WARN", "SKIP"}, report["reason"]
-        output = namespace.logs(pod["metadata"]["name"], "accept")
+        output = namespace.logs(pod, "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
             assert tag in output
     passes(namespace, "daemonset/accept-gpu-accept")
-    verdict = (
-        "WARN"
-        if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods}
-        else "PASS"
-    )
+    verdict = "WARN" if "WARN" in {report["verdict"] for _, report in found} else "PASS"
     fleet = fleet_with(namespace, verdict)
     passes(namespace)
-    run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
+    namespace.helm("test", "accept", "--timeout", "120s")
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
     assert served(namespace, "/").startswith("<!DOCTYPE html>") and fleet["rehearsal"]
     assert f'gpu_accept_fleet_verdict{{verdict="{verdict}"}} 1' in served(namespace, "/metrics")
@@ -218,11 +219,9 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
     assert (again["verdict"], again["nodes"]) == (fleet["verdict"], fleet["nodes"])
 
 
-def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
+def test_a_failing_node_is_not_ready_and_says_why_once(namespace):
     accept(namespace, "--set", "limits.gemm_fp32=70")
-    for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
-        report = report_of(namespace, pod["metadata"]["name"])
-        Draft7Validator(SCHEMA).validate(report)
+    for pod, report in reports(namespace):
         assert report["verdict"] == "FAIL"
         assert "below the limit of 70 (limits.gemm_fp32)" in report["reason"]
         init = pod["status"]["initContainerStatuses"][0]
@@ -235,7 +234,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
     assert not fleet_is_ready(namespace)
     with pytest.raises(AssertionError):
-        run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
+        namespace.helm("test", "accept", "--timeout", "120s")
     # A new run id tests again, although no pod is ready, and what the last run found no longer
     # counts.
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
@@ -258,7 +257,7 @@ def ended(space: Namespace, condition: str) -> list[dict]:
     ]
 
 
-def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespace) -> None:
+def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace):
     """First with a fault put in on purpose: each node finds it, and the page shows it."""
     nodes = accept(namespace, "--set", "workload=job,inject=nan-product")
     for verdict, condition in (("FAIL", "Failed"), ("PASS", "Complete")):

@@ -2,8 +2,6 @@
 each other.
 """
 
-from __future__ import annotations
-
 from tests.e2e.test_gpu_accept import (
     NODES,
     accept,
@@ -14,10 +12,10 @@ from tests.e2e.test_gpu_accept import (
     passes,
     report_of,
 )
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import wait_until
 
 
-def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Namespace) -> None:
+def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace):
     first, *later = namespace.cluster.schedulable_nodes()
     label = f"{namespace.name}/tested"
     namespace.cluster.kubectl("label", "node", first, f"{label}=yes")
@@ -37,10 +35,10 @@ def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Nam
         namespace.cluster.kubectl("label", "node", first, *later, f"{label}-")
 
 
-def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace) -> None:
+def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace):
     accept(namespace)
 
-    def testing() -> dict | None:
+    def testing():
         running = [pod for pod in node_pods(namespace) if "running" in init_state(pod)]
         return running[0] if running else None
 
@@ -54,7 +52,7 @@ def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace
     }
 
 
-def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace: Namespace) -> None:
+def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace):
     """As nodes of which a GPU is gone: the pod asks for more than its node has."""
     nodes = accept(namespace, "--set", "resources.requests.cpu=1000,fleet.listPods=true")
     fleet = fleet_when(
@@ -70,7 +68,7 @@ def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace: Name
     ), reasons
 
 
-def test_the_checks_across_nodes_follow_those_of_the_nodes(namespace: Namespace) -> None:
+def test_the_checks_across_nodes_follow_those_of_the_nodes(namespace):
     """On the same page, here with a slow rank. Without a fault:
     tests/worker/test_fleet_world_plan.py.
     """
@@ -97,7 +95,7 @@ def init_state(pod: dict) -> dict:
     return (pod["status"].get("initContainerStatuses") or [{"state": {}}])[0]["state"]
 
 
-def test_two_releases_do_not_see_each_other(namespace: Namespace) -> None:
+def test_two_releases_do_not_see_each_other(namespace):
     """In one namespace, one with a fault put in on purpose."""
     nodes = accept(namespace)
     accept(namespace, "--set", "inject=nan-product", release="other")

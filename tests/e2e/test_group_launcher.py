@@ -2,12 +2,9 @@
 lost pod.
 """
 
-from __future__ import annotations
-
-import pytest
-
 from tests.helpers.group_pods import (
-    WORKLOADS,
+    all_succeed,
+    each_workload,
     end,
     exit_code,
     install,
@@ -15,7 +12,7 @@ from tests.helpers.group_pods import (
     rank,
     wait_for_output,
 )
-from tests.helpers.kube import Namespace, by_host, phases, wait_until
+from tests.helpers.kube import Namespace, by_host, wait_until
 
 PROGRAM = """
 import os, signal, sys, time
@@ -45,27 +42,24 @@ torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=1 --node_rank=$SKYPILOT_N
 TRAINERS = ("t-0", "t-1")
 
 
-def start(
-    space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3
-) -> None:
+def start(space: Namespace, workload: str, run: str = TORCHRUN, fault: str = "", steps: int = 3):
     env = {"STEPS": str(steps), "FAULT": fault, "OMP_NUM_THREADS": "1"}
     task = {"numNodes": 2, "run": run, "env": env, "workdir": {"files": "code"}}
     files = {"code": {"program.py": {"text": PROGRAM}}}
     install(space, {"t": task}, files=files, workload=workload, networkPolicy={"enabled": True})
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, workload: str) -> None:
+@each_workload
+def test_the_ranks_of_a_task_form_a_world(namespace, workload):
     start(namespace, workload)
-    pods = by_host(namespace.wait_for_end("grp", ranks=2))
-    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+    all_succeed(namespace, *TRAINERS)
     for host in TRAINERS:
         lines = output(namespace, host)
         assert "[STEP] step=2 world=2" in lines and "\n[DONE]\n" in lines
         assert 'phase="master ready, preflight" nodes=2' in lines
 
 
-def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
+def test_both_ranks_name_the_rank_that_failed(namespace):
     start(namespace, "jobs", fault="exit")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     for host in TRAINERS:
@@ -78,24 +72,22 @@ def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
         )
 
 
-def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespace) -> None:
+def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace):
     start(namespace, "jobs", run='if [ "$NODE_RANK" = 1 ]; then sleep 5; exit 3; fi' + TORCHRUN)
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert (exit_code(pods["t-1"]), exit_code(pods["t-0"])) == (3, 1)
     assert "stopped: failed t-1 3" in output(namespace, "t-0")
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_world_that_loses_a_pod_saves_and_forms_again(
-    namespace: Namespace, workload: str
-) -> None:
+@each_workload
+def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace, workload):
     start(namespace, workload, steps=150)
     for host in TRAINERS:
         wait_for_output(namespace, host, "[STEP] step=5 ")
     old = {host: rank(namespace, host)["metadata"]["name"] for host in TRAINERS}
     namespace.kubectl("delete", "pod", old["t-1"], "--wait=false")
 
-    def succeeded() -> dict[str, dict] | None:
+    def succeeded():
         """The new pods; the Job keeps the stopped one of t-0."""
         pods = by_host(
             [pod for pod in namespace.pods("grp") if pod["status"]["phase"] == "Succeeded"]

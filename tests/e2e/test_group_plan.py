@@ -2,17 +2,15 @@
 actual behavior.
 """
 
-from __future__ import annotations
-
 import re
-import subprocess
 import sys
 
 import pytest
 
 from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
-    WORKLOADS,
+    all_succeed,
+    each_workload,
     end,
     execute,
     exit_code,
@@ -25,11 +23,12 @@ from tests.helpers.group_pods import (
     uninstall,
     wait_for_output,
 )
-from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
+from tests.helpers.kube import SEEDS, jobgen, wait_until
+from tests.helpers.processes import ran
 
 
 @pytest.mark.row("1.1", "YAML Parsing")
-def test_parsing(tmp_path) -> None:
+def test_parsing(tmp_path):
     """The valid group is accepted; each faulty one is refused with file, line and the way out."""
     values = jobgen("to-values", str(SEEDS / "test_jobgroup_valid.yaml"))
     assert "name: test-group" in values and "job-a:" in values and "job-b:" in values
@@ -39,9 +38,7 @@ def test_parsing(tmp_path) -> None:
     )
     file = tmp_path / "group.yaml"
     file.write_text(header + task + task)
-    done = subprocess.run(
-        [sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-m", "jobgen", "validate", file)
     assert done.returncode == 1
     for line, message in ((3, "placement"), (9, 'Duplicate job name "a"')):
         assert re.search(rf"{file}:{line}:\d+: error\[.*{message}", done.stderr), done.stderr
@@ -91,17 +88,16 @@ EMPTY=
 
 
 @pytest.mark.row("1.2", "Networking Unit")
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_environment(namespace: Namespace, workload: str) -> None:
+@each_workload
+def test_environment(namespace, workload):
     """The variables of SkyPilot and of torchrun have the right values on every rank."""
     launch(namespace, ENVIRONMENT, "--set", f"workload={workload}")
-    pods = by_host(namespace.wait_for_end("grp", ranks=2))
-    assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
+    pods = all_succeed(namespace, "t-0", "t-1")
     addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]
     run_ids = set()
     for number in (0, 1):
         pod = pods[f"t-{number}"]
-        lines = namespace.logs(pod["metadata"]["name"], "task").splitlines()
+        lines = namespace.logs(pod, "task").splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
         master = f"t-0.env-group.{namespace.name}.svc.cluster.local"
         about = {"number": number, "master": master, "pod": pod["metadata"]["name"]}
@@ -115,13 +111,11 @@ def test_environment(namespace: Namespace, workload: str) -> None:
 
 
 @pytest.mark.row("2.1", "Minimal JobGroup")
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str) -> None:
+@each_workload
+def test_two_jobs_start_together_and_succeed(namespace, workload):
     """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
     launch(namespace, "test_job_group.yaml", "--set", f"workload={workload}")
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
-    for host in by_host(pods):
+    for host in all_succeed(namespace, "job-a-0", "job-b-0"):
         assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in output(namespace, host)
         assert f"Hostname: {host}" in output(namespace, host)
     if workload == "jobset":
@@ -130,22 +124,20 @@ def test_two_jobs_start_together_and_succeed(namespace: Namespace, workload: str
 
 
 @pytest.mark.row("2.2", "Cross-Job Networking")
-def test_client_finds_server_by_name(namespace: Namespace) -> None:
+def test_client_finds_server_by_name(namespace):
     """The client resolves server-0.GROUP by DNS (nothing is written to /etc/hosts) and connects."""
     launch(namespace, "k8s_networking_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"server-0": "Succeeded", "client-0": "Succeeded"}
+    all_succeed(namespace, "server-0", "client-0")
     words = output(namespace, "client-0")
     assert "SUCCESS: Connected to server on attempt" in words
     assert "DNS lookup failed" not in words
 
 
 @pytest.mark.row("2.3", "Multi-Node Job")
-def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
+def test_multi_node_task_and_its_names(namespace):
     """Two worker pods with ranks 0 and 1; the coordinator reaches both by name."""
     launch(namespace, "k8s_multinode_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=3)
-    assert phases(pods) == dict.fromkeys(["workers-0", "workers-1", "coordinator-0"], "Succeeded")
+    all_succeed(namespace, "workers-0", "workers-1", "coordinator-0")
     for number in (0, 1):
         assert "SKYPILOT_NUM_NODES: 2" in output(namespace, f"workers-{number}")
         assert f"SKYPILOT_NODE_RANK: {number}" in output(namespace, f"workers-{number}")
@@ -153,12 +145,12 @@ def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("3.1", "Mixed Resources")
-def test_requests_are_what_was_asked(namespace: Namespace) -> None:
+def test_requests_are_what_was_asked(namespace):
     """Each pod requests its own cpus and memory; a `+` changes nothing, since a request is a
     minimum.
     """
     launch(namespace, "k8s_heterogeneous_test.yaml")
-    pods = by_host(namespace.wait_for_end("grp", ranks=3))
+    pods = all_succeed(namespace, "compute-heavy-0", "memory-heavy-0", "lightweight-0")
     asked = {
         host: pod["spec"]["containers"][0]["resources"]["requests"] for host, pod in pods.items()
     }
@@ -167,11 +159,10 @@ def test_requests_are_what_was_asked(namespace: Namespace) -> None:
         "memory-heavy-0": {"cpu": "2", "memory": "8G"},
         "lightweight-0": {"cpu": "1", "memory": "2G"},
     }
-    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
 
 
 @pytest.mark.row("4.1", "RL Architecture")
-def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
+def test_seven_ranks_resolve_each_other(namespace):
     """Seven pods; each resolves all seven names to the pods' addresses while they run; all succeed."""
     launch(namespace, "k8s_rl_architecture_test.yaml")
     hosts = ["replay-buffer-0"]
@@ -192,11 +183,11 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
             if len(line.split()) > 2
         }
         assert found == addresses, f"as {host} sees them"
-    assert set(phases(namespace.wait_for_end("grp", ranks=7)).values()) == {"Succeeded"}
+    all_succeed(namespace, *hosts)
 
 
 @pytest.mark.row("5.1", "Job Failure")
-def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
+def test_a_failing_job_ends_the_group(namespace):
     """The group fails with the first failed job named; success-job is ended (onFailure: continue
     lets it run on); exit code, log and last words of failing-job stay readable.
     """
@@ -223,8 +214,8 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str) -> None:
+@each_workload
+def test_an_impossible_job_lets_nothing_run(namespace, workload):
     """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a
     pod exists.
     """
@@ -235,7 +226,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str)
         f"timeouts.joinSeconds=10,workload={workload}",
     )
 
-    def failed() -> dict | None:
+    def failed():
         pod = rank(namespace, "normal-job-0")
         return pod if pod and pod["status"]["phase"] == "Failed" else None
 
@@ -250,7 +241,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, workload: str)
 
 
 @pytest.mark.row("5.3", "Cancellation")
-def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
+def test_cancelling_leaves_nothing(namespace):
     """`helm uninstall` ends both jobs; no object of the group is left."""
     launch(namespace, "k8s_cancel_test.yaml")
     for host in ("long-job-a-0", "long-job-b-0"):
@@ -259,27 +250,25 @@ def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
 
 
 @pytest.mark.row("5.4", "Empty Run")
-def test_an_empty_run_succeeds(namespace: Namespace) -> None:
+def test_an_empty_run_succeeds(namespace):
     """The job without `run` takes part in the barrier and succeeds."""
     launch(namespace, "k8s_empty_run_test.yaml")
-    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+    all_succeed(namespace, "empty-job-0", "normal-job-0")
     assert jobset_ends(namespace) == "Completed"
 
 
 @pytest.mark.row("5.5", "Duplicate Names")
-def test_duplicate_names_are_refused() -> None:
+def test_duplicate_names_are_refused():
     """Refused by jobgen, with both lines, before anything reaches the cluster."""
     file = str(SEEDS / "k8s_duplicate_names.yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "jobgen", "to-values", file], capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-m", "jobgen", "to-values", file)
     assert done.returncode == 1 and done.stdout == ""
     assert 'Duplicate job name "my-job"' in done.stderr
 
 
 @pytest.mark.row("6.1", "Recovery Config")
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
+@each_workload
+def test_recovery_in_place(namespace, workload):
     """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!";
     normal-job goes on undisturbed. SkyPilot itself would start a new pod each time, find no marker,
     and never come to an end.
@@ -290,26 +279,24 @@ def test_recovery_in_place(namespace: Namespace, workload: str) -> None:
     words = wait_for_output(namespace, "recoverable-job-0", "Recovery successful!")
     assert words.count("First attempt, simulating recoverable error") == 1
     assert "exit_code=29 restarts_in_s=1 errors=0 of=3" in words
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"recoverable-job-0": "Succeeded", "normal-job-0": "Succeeded"}
-    assert by_host(pods)["normal-job-0"]["metadata"]["uid"] == before
+    pods = all_succeed(namespace, "recoverable-job-0", "normal-job-0")
+    assert pods["normal-job-0"]["metadata"]["uid"] == before
     assert output(namespace, "normal-job-0").count("Normal job running") == 1
 
 
 @pytest.mark.row("8.1", "Scale (5 jobs)")
-def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
+def test_five_jobs_start_within_two_seconds(namespace):
     """All five started within 2 s of each other and succeeded."""
     launch(namespace, "k8s_scale_test.yaml")
-    pods = namespace.wait_for_end("grp", ranks=5)
-    assert phases(pods) == {f"job-{i}-0": "Succeeded" for i in range(1, 6)}
-    starts = [started_at(namespace, host) for host in by_host(pods)]
+    pods = all_succeed(namespace, *(f"job-{i}-0" for i in range(1, 6)))
+    starts = [started_at(namespace, host) for host in pods]
     assert max(starts) - min(starts) <= 2
-    last = max(printed_at(namespace, host, "waits for the group") for host in by_host(pods))
+    last = max(printed_at(namespace, host, "waits for the group") for host in pods)
     print(f"the last rank was there {max(starts) - last:.2f} s before the last one started")
 
 
 @pytest.mark.row("8.2", "Concurrent Groups")
-def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
+def test_concurrent_groups_do_not_meet(namespace):
     """Three groups at once in one namespace, with the same tasks and names that begin alike; each
     sees itself only.
     """
@@ -317,9 +304,7 @@ def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
     for name in groups:
         launch(namespace, "test_job_group.yaml", name=name, release=name)
     for name in groups:
-        pods = namespace.wait_for_end(name, ranks=2)
-        assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
-        for host in by_host(pods):
+        for host in all_succeed(namespace, "job-a-0", "job-b-0", release=name):
             assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in output(namespace, host, name)
         assert jobset_ends(namespace, name) == "Completed"
-    run("helm", "uninstall", *groups, "--namespace", namespace.name)
+    namespace.helm("uninstall", *groups)

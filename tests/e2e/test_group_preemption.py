@@ -2,15 +2,19 @@
 cases).
 """
 
-from __future__ import annotations
-
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import WORKLOADS, execute, launch, rank, wait_for_output
+from tests.helpers.group_pods import (
+    each_workload,
+    execute,
+    launch,
+    rank,
+    wait_for_output,
+)
 from tests.helpers.kube import Namespace, phases, start_pod, wait_until
 
 GROUP = """\
@@ -41,12 +45,12 @@ def start(space: Namespace, *settings: str, more: str = "") -> dict[str, dict]:
     return {host: rank(space, host) for host in ("server-0", "client-0")}
 
 
-def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 120) -> None:
+def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 120):
     """The server runs again in another pod, its peer resolves it by name and keeps its own pod, and
     all succeed.
     """
 
-    def another() -> bool:
+    def another():
         pod = rank(space, "server-0")
         return bool(pod) and pod["metadata"]["uid"] != before["server-0"]["metadata"]["uid"]
 
@@ -72,11 +76,11 @@ def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 12
     )
 
 
-def delete(space: Namespace, pod: dict) -> None:
+def delete(space: Namespace, pod: dict):
     space.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
 
 
-def evict(space: Namespace, pod: dict) -> None:
+def evict(space: Namespace, pod: dict):
     name = pod["metadata"]["name"]
     body = {
         "apiVersion": "policy/v1",
@@ -88,9 +92,9 @@ def evict(space: Namespace, pod: dict) -> None:
 
 
 @pytest.mark.row("6.2", "Preemption")
-@pytest.mark.parametrize("workload", WORKLOADS)
+@each_workload
 @pytest.mark.parametrize("take_away", [delete, evict])
-def test_a_pod_that_is_taken_away(namespace: Namespace, take_away: Callable, workload: str) -> None:
+def test_a_pod_that_is_taken_away(namespace, take_away, workload):
     """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the
     rank comes back under its name in about 12 s, its peers go on and reach it again, and no restart
     is counted. User code gets SIGTERM.
@@ -101,7 +105,7 @@ def test_a_pod_that_is_taken_away(namespace: Namespace, take_away: Callable, wor
 
 
 @pytest.fixture
-def priority(namespace: Namespace) -> Iterator[str]:
+def priority(namespace) -> Iterator[str]:
     name = f"high-{uuid.uuid4().hex[:8]}"
     namespace.cluster.kubectl("create", "priorityclass", name, "--value=1000")
     yield name
@@ -109,11 +113,11 @@ def priority(namespace: Namespace) -> Iterator[str]:
 
 
 @pytest.fixture
-def scarce(namespace: Namespace) -> Iterator[str]:
+def scarce(namespace) -> Iterator[str]:
     """A resource of which one node has two."""
     resource, node = f"example.com/{namespace.name}", namespace.cluster.schedulable_nodes()[0]
 
-    def patch(operation: dict) -> None:
+    def patch(operation):
         path = f"/status/capacity/{resource.replace('/', '~1')}"
         change = json.dumps([{**operation, "path": path}])
         namespace.cluster.kubectl(
@@ -126,7 +130,7 @@ def scarce(namespace: Namespace) -> Iterator[str]:
 
 
 @pytest.mark.row("6.2", "Preemption")
-def test_pushed_out_by_a_higher_priority(namespace: Namespace, priority: str, scarce: str) -> None:
+def test_pushed_out_by_a_higher_priority(namespace, priority, scarce):
     """The pod waits until the node has room again."""
     limits = {"resources": {"limits": {scarce: "2"}}}
     pod_config = {"kubernetes": {"pod_config": {"spec": {"containers": [limits]}}}}

@@ -1,22 +1,20 @@
 """GPUs, volumes and places: rows 3.2 and 7.1 of the plan, and placement."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import launch, output, rank, wait_for_output
-from tests.helpers.kube import Namespace, by_host, new_namespace, phases, racks, start_pod
+from tests.helpers.group_pods import all_succeed, launch, output, rank, wait_for_output
+from tests.helpers.kube import by_host, new_namespace, racks, start_pod
 
 
 @pytest.fixture
-def gpu_node(namespace: Namespace) -> Iterator[str]:
+def gpu_node(namespace) -> Iterator[str]:
     """A node that advertises 8 T4, which the scheduler cannot verify."""
     node = namespace.cluster.schedulable_nodes()[-1]
 
-    def say(operation: str) -> None:
+    def say(operation):
         patch = {"op": operation, "path": "/status/capacity/nvidia.com~1gpu"}
         patch |= {"value": "8"} if operation == "add" else {}
         namespace.cluster.kubectl(
@@ -33,7 +31,7 @@ def gpu_node(namespace: Namespace) -> Iterator[str]:
 
 
 @pytest.mark.row("3.2", "GPU + CPU")
-def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
+def test_gpu_and_cpu_jobs(namespace, gpu_node):
     """gpu-trainer gets a T4 on the node that has them, by its label; the CPU job runs beside it and
     knows its name. (On nodes that claim GPUs which they do not have: scheduling is real, nvidia-smi
     is not.)
@@ -43,8 +41,7 @@ def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
     trainer = rank(namespace, "gpu-trainer-0")
     assert trainer["spec"]["nodeName"] == gpu_node
     assert trainer["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"gpu-trainer-0": "Succeeded", "cpu-preprocessor-0": "Succeeded"}
+    all_succeed(namespace, "gpu-trainer-0", "cpu-preprocessor-0")
     assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in output(
         namespace, "cpu-preprocessor-0"
     )
@@ -71,13 +68,13 @@ spec:
 
 
 @pytest.fixture
-def shared_volume(namespace: Namespace) -> Iterator[str]:
+def shared_volume(namespace) -> Iterator[str]:
     """A claim `shared-volume` on a folder of one node; returns the node."""
     node = namespace.cluster.schedulable_nodes()[0]
     with new_namespace(namespace.cluster, "privileged") as helper:
         name = helper.name
 
-        def on_the_node(pod: str, command: str) -> None:
+        def on_the_node(pod, command):
             mount = {
                 "volumeMounts": [{"name": "host", "mountPath": "/host"}],
                 "securityContext": {"runAsUser": 0},
@@ -111,13 +108,12 @@ def on(node: str) -> tuple[str, ...]:
 
 
 @pytest.mark.row("7.1", "Shared Volume")
-def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
+def test_a_shared_volume(namespace, shared_volume):
     """Writer and reader mount one claim; the reader sees the writer's file. Each pod of several
     nodes needs a claim that is ReadWriteMany.
     """
     launch(namespace, "k8s_shared_volume_test.yaml", *on(shared_volume))
-    pods = namespace.wait_for_end("grp", ranks=2)
-    assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}
+    all_succeed(namespace, "writer-0", "reader-0")
     assert "File written" in output(namespace, "writer-0")
     assert "Hello from writer at" in output(namespace, "reader-0")
 
@@ -140,7 +136,7 @@ run: echo "$NODE_NAME"
 """
 
 
-def test_placement_keeps_the_group_in_one_domain(namespace: Namespace) -> None:
+def test_placement_keeps_the_group_in_one_domain(namespace):
     """Every node is its own zone, and the whole group runs in one."""
     label = f"zone-{namespace.name}"
     with racks(namespace.cluster, label):

@@ -2,8 +2,6 @@
 one of a JobSet.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
@@ -11,7 +9,8 @@ import time
 import pytest
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run
+from tests.helpers.kube import REPO, Namespace
+from tests.helpers.processes import ran
 
 # What of a pod is wrong -> its spec.
 INVALID = yaml.safe_load("""
@@ -68,9 +67,7 @@ def install(namespace: Namespace, workload: str, spec: dict) -> subprocess.Compl
         "-f",
         "-",
     ]
-    return subprocess.run(
-        command, input=json.dumps(values), capture_output=True, text=True, timeout=120
-    )
+    return ran(*command, input=json.dumps(values), timeout=120)
 
 
 CASES = [(wrong, workload) for wrong in INVALID for workload in ("indexed-job", "jobset")]
@@ -81,15 +78,13 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("wrong", "workload"), MATRIX)
-def test_an_invalid_pod_is_refused_before_anything_exists(
-    namespace: Namespace, wrong: str, workload: str
-) -> None:
+def test_an_invalid_pod_is_refused_before_anything_exists(namespace, wrong, workload):
     done = install(namespace, workload, INVALID[wrong])
     assert done.returncode and "spec.template" in done.stderr, done.stdout + done.stderr
     assert namespace.objects("jobs,jobsets,services,networkpolicies") == []
 
 
-def test_the_check_leaves_nothing_and_takes_seconds(namespace: Namespace) -> None:
+def test_the_check_leaves_nothing_and_takes_seconds(namespace):
     """1.2 to 1.4 s on a quiet machine; here beside four other tests. The best of three times each."""
     taken: dict[str, list[float]] = {"--no-hooks": [], "--hide-notes": []}
     for option in [*taken] * 3:
@@ -97,5 +92,5 @@ def test_the_check_leaves_nothing_and_takes_seconds(namespace: Namespace) -> Non
         namespace.install("r", "ddp-run", "--set", "workload=statefulset", option)
         taken[option].append(time.monotonic() - start)
         assert namespace.objects("jobs") == []
-        run("helm", "uninstall", "r", "--wait", "--namespace", namespace.name)
+        namespace.helm("uninstall", "r", "--wait")
     assert min(taken["--hide-notes"]) - min(taken["--no-hooks"]) < 10, taken

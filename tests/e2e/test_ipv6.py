@@ -2,16 +2,12 @@
 the other tests.
 """
 
-from __future__ import annotations
-
 import ipaddress
-import json
 import os
 
 import pytest
 
 from tests.e2e.test_gpu_accept import accept, passes, served
-from tests.helpers.kube import Namespace
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("IP_FAMILY") != "ipv6", reason="needs IP_FAMILY=ipv6; run by `make test-ipv6`"
@@ -22,14 +18,13 @@ def are_ipv6(addresses: list[str]) -> bool:
     return bool(addresses) and all(ipaddress.ip_address(each).version == 6 for each in addresses)
 
 
-def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace: Namespace) -> None:
+def test_nodes_pods_and_services_have_no_address_of_ipv4(namespace):
     accept(namespace)
     passes(namespace)
     assert "PASS" in served(namespace, "/report.json")
-    nodes = json.loads(namespace.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     internal = [
         each
-        for node in nodes
+        for node in namespace.cluster.nodes()
         for each in node["status"]["addresses"]
         if each["type"] == "InternalIP"
     ]

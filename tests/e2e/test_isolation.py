@@ -4,17 +4,15 @@ One stranger is in the namespace of the releases, one in another. The control: w
 the same connections open, and what strangers then send neither ends nor holds a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
 from hack.cluster_mode import Mode, mode
 from tests.e2e.test_gpu_accept import accept, passes
-from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
+from tests.helpers.ddp_pods import TRAIN, job_ends, node_pod, start, wait_until_training
 from tests.helpers.group_pods import install, rank
-from tests.helpers.kube import Cluster, Namespace, new_namespace, start_pod, wait_until
+from tests.helpers.kube import Namespace, new_namespace, start_pod, wait_until
 
 pytestmark = pytest.mark.skipif(
     mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies"
@@ -43,7 +41,7 @@ def stranger(space: Namespace) -> Namespace:
 
 
 @pytest.fixture
-def strangers(namespace: Namespace, cluster: Cluster) -> Iterator[list[Namespace]]:
+def strangers(namespace, cluster) -> Iterator[list[Namespace]]:
     with new_namespace(cluster) as other:
         yield [stranger(namespace), stranger(other)]
 
@@ -63,33 +61,25 @@ def address_of(pod: dict) -> str:
     return pod["status"]["podIP"]
 
 
-def test_only_pods_of_a_run_reach_its_world(
-    namespace: Namespace, strangers: list[Namespace]
-) -> None:
+def test_only_pods_of_a_run_reach_its_world(namespace, strangers):
     start(namespace, program=TRAINS_A_WHILE)
     wait_until_training(namespace)
     first, second = node_pod(namespace, 0), node_pod(namespace, 1)
     for space in strangers:
         assert set(tries(space, address_of(first), *WORLD_PORTS).values()) == {"closed"}
-    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete", second[
-        "metadata"
-    ]["name"]
+    assert job_ends(namespace, 200) == "Complete", second["metadata"]["name"]
 
 
-def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
-    namespace: Namespace, strangers: list[Namespace]
-) -> None:
+def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(namespace, strangers):
     start(namespace, "--set", "networkPolicy.enabled=false", program=TRAINS_A_WHILE)
     wait_until_training(namespace)
     launcher = WORLD_PORTS[1]  # PyTorch's own store trusts whoever connects: docs/security.md
     for space in strangers:
         assert tries(space, address_of(node_pod(namespace, 0)), launcher) == {launcher: "open"}
-    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete"
+    assert job_ends(namespace, 200) == "Complete"
 
 
-def test_only_ranks_of_a_group_reach_its_agents(
-    namespace: Namespace, strangers: list[Namespace]
-) -> None:
+def test_only_ranks_of_a_group_reach_its_agents(namespace, strangers):
     """With the policy off a stranger connects, and the group still ends as it should."""
     tasks = {"client": {"run": WAITS}, "server": {"run": WAITS}}
     for policy in ("true", "false"):
@@ -103,7 +93,7 @@ def test_only_ranks_of_a_group_reach_its_agents(
             name=f"two-{policy}",
         )
 
-        def pods(release: str = release) -> list[dict]:
+        def pods(release=release):
             found = [rank(namespace, host, release) for host in ("client-0", "server-0")]
             ready = [pod for pod in found if pod and "serving" in text_of(namespace, pod)]
             return ready if len(ready) == len(found) else []
@@ -125,12 +115,10 @@ def test_only_ranks_of_a_group_reach_its_agents(
 
 def text_of(space: Namespace, pod: dict) -> str:
     started = pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {"running"}
-    return space.logs(pod["metadata"]["name"], "task") if started else ""
+    return space.logs(pod, "task") if started else ""
 
 
-def test_only_pods_of_an_acceptance_reach_reports_and_page(
-    namespace: Namespace, strangers: list[Namespace]
-) -> None:
+def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace, strangers):
     accept(namespace)
     passes(namespace)
     for pod in namespace.pods("accept"):

@@ -1,12 +1,9 @@
 """Runs of ddp-run that compete for a queue of Kueue: one after the other, and never a part of one."""
 
-from __future__ import annotations
-
-import pytest
-
 from tests.e2e.test_kueue import queue as queue  # a fixture
+from tests.e2e.test_kueue import quota
 from tests.helpers.ddp_pods import ONE_THREAD
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import Namespace, true_conditions, wait_until
 
 RELEASES = ("first", "second")
 
@@ -17,14 +14,13 @@ def job_of(space: Namespace, release: str) -> dict:
 
 
 def complete(space: Namespace, release: str) -> bool:
-    conditions = job_of(space, release).get("status", {}).get("conditions", [])
-    ended = {each["type"] for each in conditions if each["status"] == "True"}
+    ended = true_conditions(job_of(space, release))
     assert "Failed" not in ended, space.why(release)
     return "Complete" in ended
 
 
-@pytest.mark.parametrize("queue", [6], indirect=True)
-def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespace) -> None:
+@quota(6)
+def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue):
     settings = [
         "--set",
         "nodes=4,kueue.queueName=queue,resources.requests.cpu=1,placement.onePodPerNode=any",
@@ -33,7 +29,7 @@ def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespac
         queue.install(release, "ddp-run", *ONE_THREAD, *settings)
     seen: set[tuple[int, ...]] = set()
 
-    def both_complete() -> bool:
+    def both_complete():
         active = [job_of(queue, release).get("status", {}).get("active", 0) for release in RELEASES]
         suspended = [job_of(queue, release)["spec"]["suspend"] for release in RELEASES]
         held = [
@@ -65,13 +61,13 @@ spec:
 """
 
 
-@pytest.mark.parametrize("queue", [1], indirect=True)
-def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
+@quota(1)
+def test_a_queue_that_knows_no_cpu_admits_every_chart(queue):
     """Kueue admits no pod that requests what its queue does not have. No chart requests anything by
     itself.
     """
     name = queue.objects("localqueues")[0]["spec"]["clusterQueue"]
-    queue.kubectl("apply", "-f", "-", input=GPUS_ONLY.format(name=name, namespace=queue.name))
+    queue.apply(GPUS_ONLY.format(name=name, namespace=queue.name))
     own = f"program.image={queue.cluster.image},nodes=1,kueue.queueName=queue"
     program = '["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]'
     queue.install(

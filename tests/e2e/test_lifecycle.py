@@ -5,9 +5,6 @@ What its pods do is the subject of other tests; most of them need GPUs, and wait
 test-lifecycle` runs all of them, the other tests a few.
 """
 
-from __future__ import annotations
-
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +12,8 @@ import pytest
 import yaml
 
 from hack.deps import go_tools
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, new_namespace, run, wait_until
+from tests.helpers.processes import ran
 from tests.helpers.rendering import CHARTS, HELMS, chart_of, jobgen
 
 EXAMPLES = REPO / "values-examples"
@@ -71,7 +69,7 @@ def live(space: Namespace) -> set[tuple[str, str]]:
     }
 
 
-def becomes(space: Namespace, manifest: str) -> None:
+def becomes(space: Namespace, manifest: str):
     """Wait until the namespace has the objects of the manifest, and no others."""
     wanted = {
         (item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(manifest) if item
@@ -81,7 +79,7 @@ def becomes(space: Namespace, manifest: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def packages(tmp_path_factory) -> dict[str, str]:
     """The package of each chart."""
     folder = tmp_path_factory.mktemp("packages")
     run(
@@ -95,9 +93,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("example", "helm"), chosen())
-def test_a_scenario_is_installed_changed_rolled_back_and_removed(
-    cluster: Cluster, packages: dict[str, str], example: Example, helm: str
-) -> None:
+def test_a_scenario_is_installed_changed_rolled_back_and_removed(cluster, packages, example, helm):
     go_tools.build(helm)
     # Fast networks need what the level `restricted` forbids.
     with new_namespace(
@@ -106,7 +102,7 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         chart, here = packages[example.chart], ("--namespace", space.name)
         image = cluster.helm_image()
 
-        def manifest() -> str:
+        def manifest():
             return run(helm, "get", "manifest", RELEASE, *here)
 
         # Without objects of drivers, which this cluster does not have.
@@ -125,7 +121,5 @@ def test_a_scenario_is_installed_changed_rolled_back_and_removed(
         becomes(space, first)
         run(helm, "uninstall", RELEASE, *here)
         wait_until(lambda: not live(space) and not space.objects("pods"), "nothing is left", 120)
-        done = subprocess.run(
-            [helm, "list", "--all", "--short", *here], capture_output=True, text=True, timeout=60
-        )
+        done = ran(helm, "list", "--all", "--short", *here, timeout=60)
         assert done.stdout.strip() == ""

@@ -2,14 +2,12 @@
 this project.
 """
 
-from __future__ import annotations
-
 import os
 
 from tests.e2e.test_gpu_accept import accept, passes
-from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.group_pods import jobset_ends, launch, rank
-from tests.helpers.kube import Cluster, Namespace, run, wait_until
+from tests.helpers.kube import Cluster, Namespace
 
 GROUP = """
 name: plain
@@ -53,7 +51,7 @@ def plain(space: Namespace) -> Namespace:
     return Namespace(Cluster(os.environ["TORCH_IMAGE"]), space.name)
 
 
-def test_nodes_are_accepted(namespace: Namespace) -> None:
+def test_nodes_are_accepted(namespace):
     space = plain(namespace)
     accept(
         space,
@@ -61,7 +59,7 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
         checks=("--set-json", 'checks=["environment", "collectives"]'),
     )
     passes(space)
-    run("helm", "test", "accept", "--namespace", space.name)
+    space.helm("test", "accept")
     used = {
         (each["name"], each["image"])
         for pod in space.pods("accept")
@@ -74,22 +72,21 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
     )
 
 
-def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:
+def test_a_run_checks_all_reduce_and_trains(namespace):
     space = plain(namespace)
     space.install("run", "ddp-run", "--set", "placement.onePodPerNode=any")
-    ended = wait_until(lambda: job_ended(space), "the Job ended", 240)
-    assert ended == "Complete"
+    assert job_ends(space) == "Complete"
     assert "[DONE] node=0 world=2 " in logs_by_node(space)[0]
 
 
-def test_a_group_of_three_images(namespace: Namespace) -> None:
+def test_a_group_of_three_images(namespace):
     text = GROUP
     for name in ("TORCH", "SHELL", "PYTHON"):
         text = text.replace(f"docker:{name}", f"docker:{os.environ[f'{name}_IMAGE']}")
     launch(namespace, text, *images("image", "helperImage"))
     assert jobset_ends(namespace) == "Completed"
     words = {
-        host: namespace.logs(rank(namespace, host)["metadata"]["name"], "task")
+        host: namespace.logs(rank(namespace, host), "task")
         for host in ("trainer-0", "shell-0", "python-0")
     }
     assert "sum 2.0" in words["trainer-0"] and "[DONE] node=0 world=2 " in words["trainer-0"]

@@ -2,14 +2,11 @@
 contains one.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -22,6 +19,7 @@ from tests.e2e.test_gpu_accept import fleet_is_ready, served
 from tests.helpers.ddp_pods import node_pods
 from tests.helpers.group_pods import launch, wait_for_output
 from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.skipif(
     mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here"
@@ -86,7 +84,7 @@ run: |
 
 
 @pytest.fixture
-def planted(namespace: Namespace) -> dict[str, str]:
+def planted(namespace) -> dict[str, str]:
     """Text of a credential -> its Secret and key. All are stored in the namespace."""
     found = {}
     for name, keys in yaml.safe_load(KEYS).items():
@@ -141,9 +139,7 @@ def files_on_the_nodes(since: float, words: list[str], running: bool) -> Iterato
             f"@{since:.0f}",
             "-print0",
         ]
-        written = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout.split(
-            "\0"
-        )
+        written = ran(*command, timeout=120).stdout.split("\0")
         ours = [path for path in written if path and not any(part in path for part in RUNTIME)]
         assert not running or any(path.endswith("own-file") for path in ours), (
             "the program's own file is not found"
@@ -151,9 +147,7 @@ def files_on_the_nodes(since: float, words: list[str], running: bool) -> Iterato
         for start in range(0, len(ours), 500):
             some = ours[start : start + 500]
             grep = ["grep", "-laF", *[f"-e{word}" for word in words], "--", *some]
-            yield from subprocess.run(
-                grep, capture_output=True, text=True, timeout=120
-            ).stdout.splitlines()
+            yield from ran(*grep, timeout=120).stdout.splitlines()
 
 
 def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:
@@ -193,14 +187,14 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     return places
 
 
-def install_all(space: Namespace) -> None:
+def install_all(space: Namespace):
     program = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "program"},
         "data": {"wait.py": WAIT},
     }
-    space.kubectl("apply", "-f", "-", input=json.dumps(program))
+    space.apply(json.dumps(program))
     space.install("run", "ddp-run", values=RUN)
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "host"]}
     space.install(
@@ -211,15 +205,15 @@ def install_all(space: Namespace) -> None:
     launch(space, GROUP, "--set", "authentication.secretName=group-key,secretName=grp-secrets")
 
 
-def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str]) -> None:
+def test_no_credential_leaves_its_secret(namespace, planted):
     since = time.time() - 1
     install_all(namespace)
     for host in ("a-0", "a-1"):
         wait_for_output(namespace, host, "runs")
 
-    def logs() -> list[str]:
+    def logs():
         pods = node_pods(namespace)
-        return [namespace.logs(pod["metadata"]["name"], "trainer") for pod in pods]
+        return [namespace.logs(pod, "trainer") for pod in pods]
 
     wait_until(lambda: sum("runs" in text for text in logs()) == 2, "the program runs", 120)
     wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)

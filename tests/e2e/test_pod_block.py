@@ -2,17 +2,16 @@
 sidecars.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from tests.e2e.test_gpu_accept import accept, fleet_is_ready
-from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import job_ends, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
-from tests.helpers.group_pods import launch
-from tests.helpers.kube import Namespace, phases, run, wait_until
+from tests.helpers.group_pods import all_succeed, each_workload, launch
+from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.rendering import sets
 
 QUOTA = """\
 apiVersion: v1
@@ -86,8 +85,8 @@ podTemplate:
 
 
 @pytest.fixture
-def limited(namespace: Namespace) -> Namespace:
-    namespace.kubectl("apply", "-f", "-", input=QUOTA)
+def limited(namespace) -> Namespace:
+    namespace.apply(QUOTA)
     # Until the quota controller has counted once, the quota admits nothing.
     wait_until(
         lambda: namespace.objects("resourcequotas")[0].get("status", {}).get("used"),
@@ -97,61 +96,49 @@ def limited(namespace: Namespace) -> Namespace:
     return namespace
 
 
-def sets(**values: object) -> list[str]:
-    return [
-        word
-        for name, value in values.items()
-        for word in ("--set-json", f"{name}={json.dumps(value)}")
-    ]
-
-
-def assert_guaranteed(pods: list[dict]) -> None:
+def assert_guaranteed(pods: list[dict]):
     assert pods and {pod["status"]["qosClass"] for pod in pods} == {"Guaranteed"}
 
 
-def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
+def test_a_quota_admits_a_run_with_guaranteed_pods(limited):
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
     settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
     limited.install("run", "ddp-run", *settings)
-    ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
-    assert ended == "Complete", limited.why("run")
+    assert job_ends(limited) == "Complete", limited.why("run")
     assert_guaranteed(run_pods(limited))
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, workload: str) -> None:
+@each_workload
+def test_a_quota_admits_a_group_with_guaranteed_pods(limited, workload):
     resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
     launch(limited, GROUP, *sets(workload=workload, agent={"resources": SMALL}, **resources))
-    pods = limited.wait_for_end("grp", ranks=3)
-    assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")
-    assert_guaranteed(pods)
+    assert_guaranteed([*all_succeed(limited, "a-0", "a-1", "b-0").values()])
 
 
-def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
+def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited):
     page = {"podTemplate": {"spec": {"containers": [{"resources": SMALL}]}}}
     accept(limited, *sets(resources=GUARANTEED, fleet=page))
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
-    run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")
+    limited.helm("test", "accept", "--timeout", "120s")
     assert_guaranteed(limited.objects("pods"))
 
 
 def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(
-    namespace: Namespace,
-) -> None:
+    namespace,
+):
     """A sidecar that never ends by itself does not keep the run from ending."""
     program = "".join(f"    {line}\n" for line in PROGRAM.strip().splitlines())
-    namespace.kubectl("apply", "-f", "-", input=OBJECTS + program)
+    namespace.apply(OBJECTS + program)
     runtime = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
         "metadata": {"name": namespace.name},
     }
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(runtime | {"handler": "runc"}))
+    namespace.apply(json.dumps(runtime | {"handler": "runc"}))
     values = VALUES.replace("RUNTIME", namespace.name).replace("IMAGE", namespace.cluster.image)
     try:
         namespace.install("run", "ddp-run", values=values)
-        ended = wait_until(lambda: job_ended(namespace), "the Job ended", 240)
-        assert ended == "Complete", namespace.why("run")
+        assert job_ends(namespace) == "Complete", namespace.why("run")
         pods = run_pods(namespace)
         assert {pod["spec"]["runtimeClassName"] for pod in pods} == {namespace.name}
         logs = logs_by_node(namespace)

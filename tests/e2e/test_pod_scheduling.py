@@ -2,8 +2,6 @@
 deadline, TTL, memory.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,9 +10,9 @@ from tests.e2e.test_gpu_accept import QUICKLY
 from tests.e2e.test_group_preemption import priority as priority  # a fixture
 from tests.e2e.test_group_preemption import scarce as scarce  # a fixture
 from tests.e2e.test_kueue_runs import complete
-from tests.e2e.test_pod_block import sets
-from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
-from tests.helpers.kube import Namespace, racks, wait_until
+from tests.helpers.ddp_pods import ONE_THREAD, node_pods, start_training
+from tests.helpers.kube import Namespace, racks, true_conditions, wait_until
+from tests.helpers.rendering import sets
 
 FOREVER = "until [ -e /tmp/end ]; do sleep 0.2; done"
 
@@ -24,12 +22,11 @@ def group(**tasks: dict) -> str:
 
 
 def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later(
-    namespace: Namespace, scarce: str, priority: str
-) -> None:
+    namespace, scarce, priority
+):
     """The run that gives way saves, and counts no failure: its maxRestarts is 0."""
     one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
-    start(namespace, *one, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
+    start_training(namespace, *one, "--set", "timeouts.joinSeconds=300")
     namespace.install(
         "strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}"
     )
@@ -44,9 +41,7 @@ def nodes_of(space: Namespace) -> list[str]:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(
-    namespace: Namespace, packed: bool
-) -> None:
+def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace, packed):
     """Each node is a rack. Without a topology the pods prefer nodes of their own."""
     label = f"rack-{namespace.name}"
     with racks(namespace.cluster, label):
@@ -66,16 +61,8 @@ RUN = (*ONE_THREAD, "--set", "nodes=1")
 
 def failures(space: Namespace) -> set[str]:
     """Reasons for which the Jobs have failed."""
-    conditions = [
-        each
-        for job in space.objects("jobs")
-        for each in job.get("status", {}).get("conditions", [])
-    ]
-    return {
-        each["reason"]
-        for each in conditions
-        if each["type"] == "Failed" and each["status"] == "True"
-    }
+    found = [true_conditions(job).get("Failed") for job in space.objects("jobs")]
+    return {each["reason"] for each in found if each}
 
 
 def of_run(space: Namespace) -> list[dict]:
@@ -85,7 +72,7 @@ def of_run(space: Namespace) -> list[dict]:
 
 
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
-def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) -> None:
+def test_a_deadline_ends_what_would_not_end(namespace, chart):
     """A run and an acceptance that wait for a node that does not exist, and a group whose program
     does not end.
     """
@@ -125,7 +112,7 @@ FINISHING = {
 
 
 @pytest.mark.parametrize("case", FINISHING)
-def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case: str) -> None:
+def test_what_has_finished_is_deleted_after_its_time(namespace, case):
     chart, settings, values, kind = FINISHING[case]
     namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
     assert namespace.objects(kind), "it exists until it has finished"

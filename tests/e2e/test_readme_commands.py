@@ -2,18 +2,16 @@
 of the test.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.kube import REPO, Namespace
+from tests.helpers.kube import REPO
 from tests.helpers.pages import Reader, blocks, install
 
 
 @pytest.fixture
-def reader(namespace: Namespace, tmp_path: Path) -> Reader:
+def reader(namespace, tmp_path) -> Reader:
     repository, tag = namespace.cluster.repository_and_tag
     image = f"--set image.repository={repository} --set-string image.tag={tag}"
     texts = {f"charts/{name}": f"{REPO}/charts/{name} {image}" for name in ("ddp-run", "job-group")}
@@ -28,7 +26,7 @@ def reader(namespace: Namespace, tmp_path: Path) -> Reader:
     return found
 
 
-def test_the_readme_leads_to_a_result_with_each_chart(reader: Reader) -> None:
+def test_the_readme_leads_to_a_result_with_each_chart(reader):
     accept, run, group = [block for block in blocks("README.md") if "helm install" in block]
     status = reader.follow(accept)
     assert status.count("done") >= 2 and "PASS" in status

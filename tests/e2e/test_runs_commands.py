@@ -13,6 +13,7 @@ from kubectl_runs import logs
 from kubectl_runs.cli import cli
 from tests.generator.api_server import ApiServer
 from tests.generator.cluster_objects import cluster
+from tests.helpers.group_pods import each_workload
 
 
 def runs(*arguments: str) -> Result:
@@ -25,7 +26,7 @@ def serve(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
     with contextlib.ExitStack() as servers:
 
-        def start(found) -> ApiServer:
+        def start(found):
             server = servers.enter_context(ApiServer(found.objects, tmp_path))
             monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
             return server
@@ -37,7 +38,7 @@ def pod_of(found, rank: str) -> str:
     return found.pods[rank]["metadata"]["name"]
 
 
-@pytest.mark.parametrize("workload", ["jobset", "jobs"])
+@each_workload
 def test_status_lists_ranks_with_node_and_phase(serve, workload):
     found = cluster(workload=workload)
     server = serve(found)
@@ -46,7 +47,7 @@ def test_status_lists_ranks_with_node_and_phase(serve, workload):
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[0][1] == "running" and rows[1][:3] == ["RANK", "PHASE", "NODE"]
     assert {tuple(row[:2]) for row in rows[2:]} == {(rank, "running") for rank in found.pods}
-    assert {method for method, _, _ in server.requests} == {"GET"}
+    assert {method for method, _ in server.requests} == {"GET"}
 
 
 def test_all_runs_are_listed_with_state_ranks_and_gpus(serve):
@@ -124,7 +125,7 @@ def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(serve
     server, looks = serve(found), []
     first = pod_of(found, "buffer-0")
 
-    def advance(path: str) -> None:
+    def advance(path):
         looks.append(path.endswith("/configmaps"))
         if sum(looks) == 2 and looks[-1]:
             server.logs[first, "task"] = "2026-11-01T10:00:00Z one\n"
@@ -175,7 +176,7 @@ def test_a_thousand_ranks_are_folded_in_one_table(serve):
         and "999 waiting, 1 pending" not in result.stdout.splitlines()[2:]
     )
     assert "1000 ranks" in result.stdout and "Insufficient nvidia.com/gpu" in result.stdout
-    assert len([path for _, path, _ in server.requests if path.endswith("/pods")]) == 2  # pages
+    assert len([path for _, path in server.requests if path.endswith("/pods")]) == 2  # pages
     assert cpu < 20, cpu  # the server's time is in it, too
 
 

@@ -2,8 +2,6 @@
 time only.
 """
 
-from __future__ import annotations
-
 import json
 
 from test_group_resources import shared_volume as shared_volume  # a fixture
@@ -38,16 +36,14 @@ print("made")
 CLAIM = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared-volume"}}
 
 
-def make_model_and_data(space: Namespace, node: str) -> None:
+def make_model_and_data(space: Namespace, node: str):
     container = {"volumeMounts": [{"name": "shared", "mountPath": "/volume"}]}
     container["env"] = [{"name": "HOME", "value": "/tmp"}]
     start_pod(space, "make", ["python3", "-c", MAKE], container, nodeName=node, volumes=[CLAIM])
     space.kubectl("wait", "pod/make", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
 
 
-def test_a_model_is_tuned_on_two_nodes_and_resumes(
-    namespace: Namespace, shared_volume: str
-) -> None:
+def test_a_model_is_tuned_on_two_nodes_and_resumes(namespace, shared_volume):
     make_model_and_data(namespace, shared_volume)
     mounts = [
         {"name": "shared", "mountPath": path, "subPath": name}

@@ -1,7 +1,5 @@
 """Training by ddp-run with checkpoints on a volume: a deleted pod costs time only."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,7 +7,7 @@ from test_group_resources import shared_volume as shared_volume  # a fixture
 
 from tests.helpers.ddp_pods import completes_without, install, logs_by_node
 from tests.helpers.group_pods import uninstall
-from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.kube import wait_until
 
 TRAIN = (
     "-m,gpuworker.train.train,--output,/out,--samples,32768,--features,512,--batch,64,--epochs,6"
@@ -17,9 +15,7 @@ TRAIN = (
 
 
 @pytest.mark.parametrize(("nodes", "each"), [pytest.param(4, 1, marks=pytest.mark.matrix), (2, 2)])
-def test_training_resumes_after_a_pod_is_deleted(
-    namespace: Namespace, shared_volume, nodes, each
-) -> None:
+def test_training_resumes_after_a_pod_is_deleted(namespace, shared_volume, nodes, each):
     settings = {
         "nodes": nodes, "procsPerNode": each, "placement.onePodPerNode": "any",
         "program.args": f"{{{TRAIN}}}",
@@ -49,13 +45,13 @@ SMOKE = (
 @pytest.mark.parametrize(
     "workload", ["indexed-job", pytest.param("statefulset", marks=pytest.mark.matrix)]
 )
-def test_the_smoke_test_of_the_guide_runs(namespace: Namespace, workload) -> None:
+def test_the_smoke_test_of_the_guide_runs(namespace, workload):
     settings = {
         "nodes": 2, "workload": workload, "placement.onePodPerNode": "any", "program.args": f"{{/app/src/{SMOKE}}}",
     }  # fmt: skip
     install(namespace, "--set", ",".join(f"{name}={value}" for name, value in settings.items()))
 
-    def found() -> list[str]:
+    def found():
         """What egrep finds in the log of each node."""
         tags = re.compile(r"^\[(DDP|TRAIN|EPOCH|DONE)\] rank=.*", re.MULTILINE)
         return [

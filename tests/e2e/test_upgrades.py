@@ -2,8 +2,6 @@
 have pods at once.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -11,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, wait_until
+from tests.helpers.processes import ran
 
 HELD = ["--set", "nodes=1"]
 
@@ -19,7 +18,7 @@ HELD = ["--set", "nodes=1"]
 def upgrade(namespace: Namespace, chart: Path, *options: str) -> subprocess.CompletedProcess:
     image = namespace.cluster.helm_image()
     command = ["helm", "upgrade", "r", str(chart), "-n", namespace.name, *image, *HELD, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return ran(*command, timeout=120)
 
 
 def pods(namespace: Namespace) -> list[tuple[str, bool]]:
@@ -49,9 +48,7 @@ def next_chart(folder: Path, patch: int = 0, changes_pods: bool = True) -> Path:
     return chart
 
 
-def test_a_run_goes_on_when_another_chart_would_change_its_pods(
-    namespace: Namespace, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_when_another_chart_would_change_its_pods(namespace, tmp_path):
     namespace.install("r", "ddp-run", *HELD)
     (before,) = namespace.objects("jobs")
     refused = upgrade(namespace, next_chart(tmp_path), "--set", "maxRestarts=1")
@@ -66,7 +63,7 @@ def test_a_run_goes_on_when_another_chart_would_change_its_pods(
     )
 
 
-def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_run_goes_on_over_ten_newer_charts(namespace, tmp_path):
     """Every other one would change its pods, and is refused."""
     namespace.install("r", "ddp-run", *HELD)
     wait_until(lambda: [each for each in pods(namespace) if each[1]], "a pod on a node")
@@ -80,7 +77,7 @@ def test_a_run_goes_on_over_ten_newer_charts(namespace: Namespace, tmp_path: Pat
     assert not any(each.get("restartCount") for each in after["status"]["containerStatuses"])
 
 
-def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespace) -> None:
+def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace):
     namespace.install("r", "ddp-run", *HELD)
     wait_until(lambda: [each for each in pods(namespace) if each[1]], "a pod on a node")
     ((old, _),) = pods(namespace)
@@ -92,4 +89,4 @@ def test_two_runs_of_a_release_have_no_pods_on_nodes_at_once(namespace: Namespac
     )
     for state in seen:
         assert len({label for label, placed in state if placed}) < 2, json.dumps(seen)
-    run("helm", "uninstall", "r", "--namespace", namespace.name)
+    namespace.helm("uninstall", "r")

@@ -4,19 +4,15 @@ the objects.
 VALUES_SETS sets per chart (`make values-server`: 3,334); VALUES_SEED chooses others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import re
-import subprocess
 
-import pytest
-
-from tests.charts.test_charts_fuzz import outcome, schema
+from tests.charts.test_charts_fuzz import outcome
 from tests.helpers.kube import Namespace
-from tests.helpers.rendering import CHARTS
+from tests.helpers.processes import ran
+from tests.helpers.rendering import each_chart, schema
 from tests.helpers.values_fuzz import Values
 
 SETS = int(os.environ.get("VALUES_SETS", "15"))
@@ -52,9 +48,7 @@ def refused(space: Namespace, texts: list[str]) -> str:
             "-f",
             "-",
         ]
-        done = subprocess.run(
-            command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600
-        )
+        done = ran(*command, input="\n---\n".join(texts), timeout=600)
         said += done.stderr if done.returncode else ""
     return said
 
@@ -69,8 +63,8 @@ def left_of(message: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: str) -> None:
+@each_chart
+def test_the_server_accepts_what_a_chart_renders(namespace, chart):
     drawn = Values(schema(chart), random.Random(f"{SEED} server {chart}"))
     rendered: list[tuple[dict, str]] = []
     for _ in range(SETS):

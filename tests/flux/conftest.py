@@ -1,11 +1,9 @@
 """Flux on the cluster of KUBECONFIG, for tests that ask for it. They never skip."""
 
-from __future__ import annotations
-
 import json
+import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,26 +26,27 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def controllers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def controllers(cluster, tmp_path_factory):
     with flux.running(tmp_path_factory.mktemp("flux")):
         yield
 
 
 class Team(GitRuns):
-    def apply(self) -> None:
-        """Apply gitops/flux/runs.yaml with what its reader sets, in the namespace of this test."""
+    def start(self, chart: str, name: str, values: str):
+        """Commit a run, and apply gitops/flux/runs.yaml with what its reader sets, in the namespace
+        of this test.
+        """
+        self.commit(chart, name, values)
         text = self.manifest(flux.SETTINGS / "runs.yaml").replace(
             "amespace: runs", f"amespace: {self.space.name}"
         )
         _, _, rest = text.partition("---\n")  # the namespace is there
-        self.space.kubectl("apply", "-f", "-", input=rest)
+        self.space.apply(rest)
 
-    def file(self, chart: str, name: str, values: str) -> dict[str, str]:
+    def commit(self, chart: str, name: str, values: str):
         """A file of the folder runs/, made as docs/gitops.md shows."""
         text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
-        return {
-            f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())
-        }
+        self.runs.commit({f"runs/{name}.yaml": text + textwrap.indent(values, "    ")})
 
     def status(self, kind: str, name: str) -> dict:
         found = self.space.kubectl("get", kind, name, "--ignore-not-found", "--output=json")
@@ -60,13 +59,13 @@ class Team(GitRuns):
             "annotate", kind, name, f"reconcile.fluxcd.io/requestedAt={stamp}", "--overwrite"
         )
 
-        def handled() -> dict | None:
+        def handled():
             status = self.status(kind, name)
             return status if status.get("lastHandledReconcileAt") == stamp else None
 
         return wait_until(handled, f"Flux has reconciled {kind} {name}")
 
-    def pull(self) -> None:
+    def pull(self):
         """Bring the newest commit to the cluster."""
         source = self.reconcile("gitrepository", "runs")
         revision = source["artifact"]["revision"]
@@ -77,10 +76,16 @@ class Team(GitRuns):
             f"Flux has applied {revision}",
         )
 
+    def again(self, name: str, times: int = 1):
+        """Reconcile all that leads to this HelmRelease."""
+        for _ in range(times):
+            self.pull()
+            self.reconcile("helmrelease", name)
+
     def ready(self, name: str, wanted: str = "True", deadline_s: float = 120) -> str:
         """Wait until the newest content of the HelmRelease has this condition; return the message."""
 
-        def found() -> str | None:
+        def found():
             release = json.loads(self.space.kubectl("get", "helmrelease", name, "--output=json"))
             seen[:] = release.get("status", {}).get("conditions", [])
             newest = [
@@ -99,7 +104,7 @@ class Team(GitRuns):
 
 
 @pytest.fixture
-def team(controllers: None, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
+def team(controllers, cluster, tmp_path) -> Iterator[Team]:
     with repositories(cluster, tmp_path, {"runs/.keep": ""}) as found:
         try:
             yield Team(found.space, found.charts, found.runs)

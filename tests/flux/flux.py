@@ -1,7 +1,5 @@
 """Flux as processes of this machine, for the cluster of KUBECONFIG."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
@@ -28,12 +26,9 @@ def running(folder: Path) -> Iterator[None]:
     artifacts = f"127.0.0.1:{free_port()}"
     common = ("--metrics-addr", "127.0.0.1:0", "--health-addr", "127.0.0.1:0")
     storage = (
-        "--storage-path",
-        str(folder),
-        "--storage-addr",
-        artifacts,
-        "--storage-adv-addr",
-        artifacts,
+        f"--storage-path={folder}",
+        f"--storage-addr={artifacts}",
+        f"--storage-adv-addr={artifacts}",
     )
     programs = Programs(folder)
     with definitions(sorted((tools / "crds").glob("*/*.yaml")), "Flux"):

@@ -28,7 +28,7 @@ def mutate_group(data: bytes, limit: int, seed: int) -> bytes:
     return atheris.Mutate(data, limit)
 
 
-def main() -> None:
+def main():
     target = sys.argv.pop(1)
     if target == "jobgen":
         atheris.Setup(sys.argv, TARGETS[target], custom_mutator=mutate_group)

@@ -2,8 +2,6 @@
 FOLDER
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from tests.fuzz.check import jobgen
 MEMORY = 500 << 20
 
 
-def main() -> None:
+def main():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     files = sorted(Path(sys.argv[1]).iterdir())
     failed = 0

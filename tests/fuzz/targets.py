@@ -1,7 +1,5 @@
 """Invariants of what jobgen and the worker read, for any input bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuworker.fleet.expected import Expected
@@ -21,13 +19,13 @@ PLAN = GroupPlan(
 )  # fmt: skip
 
 
-def launch(data: bytes) -> None:
+def launch(data: bytes):
     _decoded(launch_protocol.ORDERS, data)
     if message := _decoded(launch_protocol.STATUS, data):
         assert message.info.name
 
 
-def group(data: bytes) -> None:
+def group(data: bytes):
     message = _decoded(group_protocol.CODEC, data)
     if message is None:
         return
@@ -52,7 +50,7 @@ def _decoded(codec: Codec, line: bytes) -> object | None:
     return message
 
 
-def reports(data: bytes) -> None:
+def reports(data: bytes):
     """A source is a report or a problem, never an exception; whatever is taken can be merged and
     written.
     """

@@ -19,6 +19,16 @@ APIS = {
 }
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: c, cluster: {server: ADDRESS}}]
+users: [{name: u, user: {token: t0ken}}]
+contexts: [{name: here, context: {cluster: c, user: u, namespace: ns}}]
+"""
+
+
 class ApiServer:
     """Serves lists of objects in the namespace `ns`; `logs` has lines by pod and container."""
 
@@ -35,7 +45,7 @@ class ApiServer:
 
             def do_GET(self):
                 url = urlsplit(self.path)
-                owner.requests.append((self.command, url.path, self.headers.get("authorization")))
+                owner.requests.append((self.command, url.path))
                 owner.before_answer(url.path)
                 status, answer = owner.answer(url.path, dict(parse_qsl(url.query)))
                 body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
@@ -53,16 +63,7 @@ class ApiServer:
         self.server.daemon_threads = True
         self.kubeconfig = folder / "kubeconfig"
         address = f"http://127.0.0.1:{self.server.server_port}"
-        cluster = {"name": "c", "cluster": {"server": address}}
-        user = {"name": "u", "user": {"token": "t0ken"}}
-        context = {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}
-        data = {
-            "current-context": "here",
-            "clusters": [cluster],
-            "users": [user],
-            "contexts": [context],
-        }
-        self.kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **data}))
+        self.kubeconfig.write_text(KUBECONFIG.replace("ADDRESS", address))
 
     def __enter__(self) -> ApiServer:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()

@@ -13,28 +13,25 @@ import yaml
 from kubectl_runs.judge import Status, judge
 from kubectl_runs.kubectl import KINDS, REASONS
 from kubectl_runs.runs import find
-from tests.helpers.rendering import objects, template
+from tests.helpers.rendering import objects, output
 
 NOW = "2026-11-01T10:00:00Z"
 LATER = "2026-11-01T10:07:00Z"
-GROUP = {
-    "schemaVersion": 1,
-    "name": "rl",
-    "tasks": {
-        "learner": {"numNodes": 2, "run": "train"},
-        "buffer": {"run": "serve"},
-        "eval": {"run": "score", "dependsOn": {"buffer": "started"}},
-    },
-    "primaryTasks": ["learner"],
-}
+GROUP = yaml.safe_load("""
+schemaVersion: 1
+name: rl
+tasks:
+  learner: {numNodes: 2, run: train}
+  buffer: {run: serve}
+  eval: {run: score, dependsOn: {buffer: started}}
+primaryTasks: [learner]
+""")
 RUN = {"nodes": 3}
 
 
 @functools.cache
 def rendered(chart: str, values: str) -> str:
-    done = template("helm", chart, values.encode(), "--namespace", "ns", release="rl")
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return output("helm", chart, values.encode(), "--namespace", "ns", release="rl")
 
 
 def cluster(chart: str = "job-group", **values) -> Cluster:
@@ -42,6 +39,10 @@ def cluster(chart: str = "job-group", **values) -> Cluster:
     return Cluster(
         chart, copy.deepcopy(objects(rendered(chart, yaml.safe_dump({**base, **values}))))
     )
+
+
+def about(name: str) -> dict[str, str]:
+    return {"name": name, "namespace": "ns", "creationTimestamp": NOW}
 
 
 class Cluster:
@@ -98,11 +99,11 @@ class Cluster:
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
         labels = {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]}
-        about = {"name": name, "namespace": "ns", "labels": labels}
         spec = copy.deepcopy(replicated["template"]["spec"])
-        return {"kind": "Job", "metadata": about, "spec": spec, "status": {}}
+        metadata = about(name) | {"labels": labels}
+        return {"kind": "Job", "metadata": metadata, "spec": spec, "status": {}}
 
-    def _pod(self, owner: dict, index: int) -> None:
+    def _pod(self, owner: dict, index: int):
         found = copy.deepcopy(owner["spec"]["template"])
         labels = found["metadata"].setdefault("labels", {})
         name = owner["metadata"]["name"]
@@ -121,7 +122,7 @@ class Cluster:
             if "job-group/task" in labels
             else f"node-{index}"
         )
-        found["metadata"] |= {"name": name, "namespace": "ns", "creationTimestamp": NOW}
+        found["metadata"] |= about(name)
         self.pods[rank] = {"kind": "Pod", **found}
         self.running(rank)
 
@@ -165,33 +166,21 @@ class Cluster:
         ended["reason"] = reason or ("Completed" if code == 0 else "Error")
         return self.main(rank, {"terminated": ended}, phase="Failed" if code else "Succeeded")
 
-    def accepted(self, node: str, code: int, message: str) -> None:
+    def accepted(self, node: str, code: int, message: str):
         """A pod of gpu-accept whose tests have ended."""
         owner = self.objects["daemonsets"][0]
         pod = {"kind": "Pod", **copy.deepcopy(owner["spec"]["template"])}
-        pod["metadata"] |= {
-            "name": f"rl-gpu-accept-{node}",
-            "namespace": "ns",
-            "creationTimestamp": NOW,
-        }
+        pod["metadata"] |= about(f"rl-gpu-accept-{node}")
         pod["spec"]["nodeName"] = node
         ended = {"exitCode": code, "message": message, "startedAt": NOW, "finishedAt": LATER}
         statuses = [{"name": "accept", "state": {"terminated": ended}}]
-        pod["status"] = {
-            "phase": "Pending",
-            "initContainerStatuses": statuses,
-            "containerStatuses": [],
-        }
+        pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses}
         self.objects["pods"].append(pod)
 
-    def page(self, ready: bool) -> None:
+    def page(self, ready: bool):
         """The pod of gpu-accept that judges all nodes."""
         (pod,) = self.pages
-        pod["metadata"] |= {
-            "name": "rl-gpu-accept-fleet-x7k2p",
-            "namespace": "ns",
-            "creationTimestamp": NOW,
-        }
+        pod["metadata"] |= about("rl-gpu-accept-fleet-x7k2p")
         pod["status"] = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": str(ready)}],
@@ -201,16 +190,12 @@ class Cluster:
     def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:
         pod = self.pods[rank]
         pod["spec"].pop("nodeName", None)
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": reason,
-            "message": message,
-        }
+        condition = {"type": "PodScheduled", "status": "False"}
+        condition |= {"reason": reason, "message": message}
         pod["status"] = {"phase": "Pending", "conditions": [condition]}
         return pod
 
-    def removed(self, rank: str) -> None:
+    def removed(self, rank: str):
         self.objects["pods"].remove(self.pods.pop(rank))
 
     def disrupted(self, rank: str, reason: str, message: str = "") -> dict:
@@ -221,7 +206,7 @@ class Cluster:
         )
         return pod
 
-    def event(self, name: str, reason: str, message: str) -> None:
+    def event(self, name: str, reason: str, message: str):
         self.objects["events"].append(
             {
                 "metadata": {"namespace": "ns"},
@@ -232,7 +217,7 @@ class Cluster:
             }
         )
 
-    def grow(self, task: str, count: int) -> None:
+    def grow(self, task: str, count: int):
         """Give a task more ranks, each a copy of rank 0."""
         plan = next(
             each["data"] for each in self.objects["configmaps"] if "group.json" in each["data"]
@@ -249,7 +234,7 @@ class Cluster:
         group["tasks"][task]["numNodes"] = count
         plan["group.json"] = json.dumps(group)
 
-    def condition(self, item: dict, kind: str, reason: str = "", message: str = "") -> None:
+    def condition(self, item: dict, kind: str, reason: str = "", message: str = ""):
         found = {
             "type": kind,
             "status": "True",

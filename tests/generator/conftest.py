@@ -1,7 +1,5 @@
 """Fixtures that run jobgen on job groups as a user does."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
@@ -14,11 +12,19 @@ from jobgen.cli import cli
 HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
+def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """The folder with these files."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
 @pytest.fixture
 def jobgen():
     """Run jobgen with arguments and text on standard input."""
 
-    def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    def run(*arguments, stdin=None):
         return CliRunner().invoke(
             cli, [str(argument) for argument in arguments], input=stdin, prog_name="jobgen"
         )
@@ -30,7 +36,7 @@ def jobgen():
 def convert_file(jobgen):
     """Return the values of a group file, or None, and its diagnostics without the file's name."""
 
-    def convert(file: str | Path, *options: str) -> tuple[dict | None, list[str]]:
+    def convert(file, *options):
         result = jobgen("to-values", *options, file)
         assert result.exit_code in (0, 1), result.stderr
         lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
@@ -44,7 +50,7 @@ def convert_file(jobgen):
 def values(jobgen):
     """Return the values of a group, and its diagnostics without `<stdin>:`."""
 
-    def convert(group: str, *options: str) -> tuple[dict, list[str]]:
+    def convert(group, *options):
         result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(group))
         assert result.exit_code == 0, result.stderr
         return yaml.safe_load(result.stdout), _lines(result)
@@ -56,7 +62,7 @@ def values(jobgen):
 def task_values(values):
     """Return the values of one task, given as YAML below the header, without an empty run."""
 
-    def convert(task: str, *options: str) -> dict:
+    def convert(task, *options):
         (found,) = values(HEADER + textwrap.dedent(task), *options)[0]["tasks"].values()
         return {key: value for key, value in found.items() if (key, value) != ("run", "")}
 
@@ -67,7 +73,7 @@ def task_values(values):
 def task_notes(values):
     """Return the diagnostics of one accepted task, from the severity on."""
 
-    def notes(task: str, *options: str) -> list[str]:
+    def notes(task, *options):
         found = values(HEADER + textwrap.dedent(task), *options)[1]
         return [line.partition(": ")[2].replace(': task "t"', "", 1) for line in found]
 
@@ -78,7 +84,7 @@ def task_notes(values):
 def errors(jobgen):
     """Return the errors of a text, without `<stdin>:`; nothing may reach standard output."""
 
-    def lines(text: str, *options: str) -> list[str]:
+    def lines(text, *options):
         result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(text))
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         return [line for line in _lines(result) if ": error[" in line]
@@ -90,7 +96,7 @@ def errors(jobgen):
 def task_error(errors):
     """Return the only error of one task, from the severity on."""
 
-    def message(task: str, *options: str) -> str:
+    def message(task, *options):
         (line,) = errors(HEADER + textwrap.dedent(task), *options)
         return line.partition(": ")[2].replace(': task "t"', "", 1)
 

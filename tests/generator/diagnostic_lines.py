@@ -2,8 +2,6 @@
 code.
 """
 
-from __future__ import annotations
-
 import re
 
 _PATH = re.compile(r'\$(\.[\w-]+|\[\d+\]|\["([^"\\]|\\.)*"\])*(?=: )')

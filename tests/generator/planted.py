@@ -2,8 +2,6 @@
 command line.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import random
@@ -26,31 +24,16 @@ class Planted:
     secrets: tuple[str, ...] = ()  # the texts that must not appear anywhere
 
 
-def _word(chance: random.Random, length: int = 24) -> str:
-    return "".join(chance.choices(ALPHABET, k=length))
+def _planted(
+    fields: str = "workdir: .", pattern: str = "%s", *options: str, files: dict | None = None
+) -> Callable[[random.Random], Planted]:
+    """The credential at %s in the task's fields, in options or in files; `pattern` is its format."""
 
-
-def _file(path: str, content: str) -> Callable[[random.Random], Planted]:
-    """A file that is part of the workdir; %s in its content is the credential."""
-
-    def plant(chance: random.Random) -> Planted:
-        secret = _word(chance, 40)
-        return Planted(files={path: content % secret}, secrets=(secret,))
-
-    return plant
-
-
-def _fields(fields: str, pattern: str = "%s", *options: str) -> Callable[[random.Random], Planted]:
-    """A task whose fields, or the options, contain the credential at %s; `pattern` is its format."""
-
-    def plant(chance: random.Random) -> Planted:
-        secret = pattern % _word(chance, 40)
-        return Planted(
-            fields.replace("%s", secret),
-            {},
-            tuple(each.replace("%s", secret) for each in options),
-            (secret,),
-        )
+    def plant(chance):
+        secret = pattern % "".join(chance.choices(ALPHABET, k=40))
+        filled = [each.replace("%s", secret) for each in (fields, *options)]
+        found = {path: text.replace("%s", secret) for path, text in (files or {}).items()}
+        return Planted(filled[0], found, tuple(filled[1:]), (secret,))
 
     return plant
 
@@ -86,28 +69,12 @@ def _key_in_utf_16(chance: random.Random) -> Planted:
     )
 
 
-def _copy_of_a_secret(chance: random.Random) -> Planted:
-    secret = _word(chance)
-    fields = f"secrets: {{LICENSE: {secret}}}\nrun: program --license {secret}"
-    return Planted(fields, secrets=(secret,))
-
-
-def _other_group(chance: random.Random) -> Planted:
-    """The group file's own secret in a file without any known format."""
-    secret = _word(chance)
-    return Planted(
-        f"secrets: {{LICENSE: {secret}}}\nworkdir: .",
-        {"old.txt": f"it was {secret}"},
-        secrets=(secret,),
-    )
-
-
 def _text(
     place: str, pattern: str, alphabet: str = "any", length: int = 40
 ) -> Callable[[random.Random], Planted]:
     """A text, with the credential at %s, in one of PLACES."""
 
-    def plant(chance: random.Random) -> Planted:
+    def plant(chance):
         secret = (
             "".join(chance.choices(HEX if alphabet == "hex" else ALPHABET, k=length - 1)) + "7"
         )  # a digit, as in nearly every random text
@@ -271,18 +238,19 @@ a token as a key: ['envs: {SETTING: a, %s: b}
     %s: c', hf_%s]
 a token as an image: ['resources: {image_id: ''docker:me:%s@registry.example.com/a b''}']
 """)
+OLD = {"old.txt": "it was %s"}  # the group file's own secret without any known format
 KINDS: dict[str, Callable[[random.Random], Planted]] = {
     "a private key by its content": _key_in_a_file,
-    "a secret in an unknown file": _other_group,
+    "a secret in an unknown file": _planted("secrets: {LICENSE: %s}\nworkdir: .", files=OLD),
     "a private key in a script": _key_in_a_script,
-    "a secret in a script": _copy_of_a_secret,
-    "pod_config env": _fields(POD_ENV),
-    "pod_config env by format": _fields(POD_ENV.replace("DB_PASSWORD", "SETTING"), "sk-ant-%s"),
+    "a secret in a script": _planted("secrets: {LICENSE: %s}\nrun: program --license %s"),
+    "pod_config env": _planted(POD_ENV),
+    "pod_config env by format": _planted(POD_ENV.replace("DB_PASSWORD", "SETTING"), "sk-ant-%s"),
 }
-KINDS |= {name: _file(*each) for name, each in FILES.items()}
-KINDS |= {name: _fields(*each) for name, each in FIELDS.items()}
+KINDS |= {name: _planted(files=dict([each])) for name, each in FILES.items()}
+KINDS |= {name: _planted(*each) for name, each in FIELDS.items()}
 KINDS |= {
     f"{name} in {place}": _text(place, *text) for name, text in TEXTS.items() for place in PLACES
 }
-KINDS |= {f"{name} in envs": _fields(f"envs: {{{name}: %s}}") for name in NAMES}
+KINDS |= {f"{name} in envs": _planted(f"envs: {{{name}: %s}}") for name in NAMES}
 KINDS["a private key in UTF-16"] = _key_in_utf_16

@@ -11,6 +11,7 @@ import yaml
 
 from hack.paths import REPO
 from jobgen import credentials
+from tests.generator.conftest import written
 from tests.generator.diagnostic_lines import brief
 from tests.generator.planted import KINDS, TEXTS
 
@@ -32,12 +33,9 @@ def group(tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def write(fields: str, files: dict[str, str | bytes] | None = None) -> Path:
-        for path, content in (files or {}).items():
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_bytes(content if isinstance(content, bytes) else content.encode())
-        Path("group.yaml").write_text(f"{HEADER}name: t\n{fields}\n")
-        return Path("group.yaml")
+    def write(fields, files=None):
+        text = f"{HEADER}name: t\n{fields}\n"
+        return written(Path(), {**(files or {}), "group.yaml": text}) / "group.yaml"
 
     return write
 

@@ -2,26 +2,17 @@
 `helm install`.
 """
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
-import pytest
 import yaml
 
 from jobgen.api import to_values
 from jobgen.cli import cli
-from tests.helpers.rendering import HELMS
+from tests.helpers.pages import Reader, code
 
 REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/jobgen.md").read_text()
-BLOCKS = {
-    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    for language in ("sh", "yaml")
-}
 # What needs a cluster or changes the machine.
 NOT_RUN = (
     "pip install",
@@ -32,45 +23,19 @@ NOT_RUN = (
     "jobgen from",
 )
 COMMANDS = [
-    line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)
+    line for block in code(PAGE) for line in block.splitlines() if not line.startswith(NOT_RUN)
 ]
 
 
-@pytest.fixture
-def shell(tmp_path):
-    """Return a function that runs bash in a folder like the repository, with jobgen as a command."""
-    for name in ("values-examples", "charts"):
-        (tmp_path / name).symlink_to(REPO / name)
-    program = (
-        f'#!/bin/sh\nPYTHONPATH={REPO / "generator/src"} exec {sys.executable} -m jobgen "$@"\n'
-    )
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/jobgen").write_text(program)
-    (tmp_path / "bin/jobgen").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-
-    def run(script: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            ["bash", "-ec", script],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-
-    return run
-
-
-def test_commands_of_the_page_run_in_order(shell):
-    assert len(COMMANDS) >= 8 and HELMS
-    done = shell("\n".join(COMMANDS).replace("helm install", "helm template"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("kind: JobSet") == 2
+def test_commands_of_the_page_run_in_order(tmp_path):
+    texts = {"helm install": "helm template", " charts/": f" {REPO}/charts/"}
+    assert len(COMMANDS) >= 8
+    printed = Reader(tmp_path / "reader", texts).follow("\n".join(COMMANDS))
+    assert printed.count("kind: JobSet") == 2
 
 
 def test_example_group_of_the_page_converts():
-    example = BLOCKS["yaml"][0]
+    example = code(PAGE, "yaml")[0]
     result = to_values(example.encode())
     assert [each.code for each in result.diagnostics] == ["default-differs"]
     assert list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]

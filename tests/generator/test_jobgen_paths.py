@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.generator.conftest import written
 from tests.generator.diagnostic_lines import brief
 
 HEADER = "name: rl\nexecution: parallel\n---\nname: t\n"
@@ -16,11 +17,9 @@ def convert(convert_file, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
 
-    def run(fields: str, files: list[str], *options: str) -> tuple[set[str] | None, list[str]]:
-        for path in ("examples/rl/group.yaml", *files):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(path)
-        Path("examples/rl/group.yaml").write_text(HEADER + fields + "\n")
+    def run(fields, files, *options):
+        group = {"examples/rl/group.yaml": HEADER + fields + "\n"}
+        written(Path(), {path: path for path in files} | group)
         values, lines = convert_file("examples/rl/group.yaml", *options)
         texts = values and {
             each["text"] for files in values["files"].values() for each in files.values()

@@ -12,12 +12,12 @@ from jobgen.yaml_writer import dump
 from tests.differential import groups
 from tests.fuzz.check import options
 from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
-from tests.helpers.rendering import HELMS, template
+from tests.helpers.rendering import each_helm, output
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_values_render(helm):
     """That they fit the chart's schema is proved for every group of tests/fuzz."""
     results = (
@@ -26,11 +26,10 @@ def test_values_render(helm):
     accepted = [result.text for result in results if result.text is not None]
     assert len(accepted) >= 20
     for text in accepted[:20]:
-        done = template(helm, "job-group", text.encode())
-        assert done.returncode == 0, done.stderr.decode()
+        assert output(helm, "job-group", text.encode())
 
 
-@pytest.mark.parametrize("helm", HELMS)
+@each_helm
 def test_helm_reads_the_same_text(helm, tmp_path):
     """Scripts and ambiguous words survive Helm's parser."""
     (tmp_path / "templates").mkdir()

@@ -21,47 +21,27 @@ def test_fields_of_the_header_that_belong_elsewhere(errors, values):
     assert brief(note) == "3:1 $.description ignored-field"
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected", "words"),
-    [
-        ("{tolerationss: []}", f"{POD}.tolerationss unknown-field", '"tolerations"'),
-        ("{tolerations: [{kye: a}]}", f"{POD}.tolerations[0].kye unknown-field", '"key"'),
-        ("{nodeSelector: {a: 1}}", f"{POD}.nodeSelector.a wrong-type", "text"),
-        (
-            "{securityContext: {privileged: true}}",
-            f"{POD}.securityContext.privileged unknown-field",
-            "",
-        ),
-        (
-            "{terminationGracePeriodSeconds: 600}",
-            f"{POD}.terminationGracePeriodSeconds refused-field",
-            "the chart's",
-        ),
-        ("{ephemeralContainers: []}", f"{POD}.ephemeralContainers refused-field", "kubectl debug"),
-        ("{volumes: [{name: tmp, emptyDir: {}}]}", f"{POD}.volumes[0].name bad-value", "chart"),
-        ("{volumes: [{emptyDir: {}}]}", f"{POD}.volumes[0] missing-field", "name"),
-        (
-            "{containers: [{env: [{name: A, value: 1}]}]}",
-            f"{POD}.containers[0].env[0].value wrong-type",
-            "quotes",
-        ),
-        (
-            "{containers: [{restartPolicy: Always}]}",
-            f"{POD}.containers[0].restartPolicy refused-field",
-            "job_recovery",
-        ),
-        (
-            "{containers: [{securityContext: {privileged: true}}]}",
-            f"{POD}.containers[0].securityContext missing-field",
-            "allowPrivilegeEscalation",
-        ),
-    ],
-)
-def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(
-    task_error, spec, expected, words
-):
+# A part of a pod's spec | the path below it and the code of the error | a word of its way out.
+REFUSED = """\
+{tolerationss: []} | .tolerationss unknown-field | "tolerations"
+{tolerations: [{kye: a}]} | .tolerations[0].kye unknown-field | "key"
+{nodeSelector: {a: 1}} | .nodeSelector.a wrong-type | text
+{securityContext: {privileged: true}} | .securityContext.privileged unknown-field |
+{terminationGracePeriodSeconds: 600} | .terminationGracePeriodSeconds refused-field | the chart's
+{ephemeralContainers: []} | .ephemeralContainers refused-field | kubectl debug
+{volumes: [{name: tmp, emptyDir: {}}]} | .volumes[0].name bad-value | chart
+{volumes: [{emptyDir: {}}]} | .volumes[0] missing-field | name
+{containers: [{env: [{name: A, value: 1}]}]} | .containers[0].env[0].value wrong-type | quotes
+{containers: [{restartPolicy: Always}]} | .containers[0].restartPolicy refused-field | job_recovery
+{containers: [{securityContext: {privileged: true}}]} | .containers[0].securityContext missing-field | Escalation
+"""
+
+
+@pytest.mark.parametrize("row", REFUSED.splitlines())
+def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(task_error, row):
+    spec, expected, word = row.split(" |")
     error = task_error(f"name: t\n{pod(spec)}\n")
-    assert brief(error) == expected and words in error
+    assert brief(error) == POD + expected.strip() and word.strip() in error
 
 
 def test_a_misspelt_setting_of_kubernetes_is_refused(task_error):

@@ -2,10 +2,11 @@
 that they need.
 """
 
-import subprocess
 import sys
 
 from hack.paths import REPO
+from tests.generator.conftest import written
+from tests.helpers.processes import ran
 
 GROUP = (
     "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: , HF_TOKEN: }\nworkdir: %s\n"
@@ -13,7 +14,7 @@ GROUP = (
 
 
 def test_every_group_has_a_verdict(tmp_path):
-    for path, text in {
+    files = {
         "from-the-checkout/group.yaml": GROUP % "from-the-checkout/code",
         "from-the-checkout/code/a.py": "",
         "from-its-folder/group.yaml": GROUP % "code",
@@ -23,16 +24,9 @@ def test_every_group_has_a_verdict(tmp_path):
         "template/group.yaml": "---\nname: {{name}}\nexecution: parallel\nprimary_tasks: [{{ first | x }}t]\n"
         "---\nname: t\nresources: {infra: {{cloud}}}\nrun: sky jobs launch x.yaml\n",
         "template/statements.yaml": "{% a %}: [\n",
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "hack.upstream", tmp_path],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    }
+    written(tmp_path, files)
+    done = ran(sys.executable, "-m", "hack.upstream", tmp_path, cwd=REPO, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = dict(
         line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines() if ".yaml" in line

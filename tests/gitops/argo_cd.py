@@ -1,7 +1,5 @@
 """Argo CD as processes of this machine, with the cluster of KUBECONFIG as its own cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -15,11 +13,12 @@ from hack.deps import go_tools
 from tests.helpers.controllers import Programs, definitions
 from tests.helpers.kube import REPO, run, wait_until
 from tests.helpers.pages import install
-from tests.helpers.processes import free_port
+from tests.helpers.processes import free_port, ran
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
 RESYNC_S = 5
+HERE = ("--namespace", NAMESPACE)
 
 BASE = """\
 apiVersion: v1
@@ -38,6 +37,10 @@ spec:
   destinations: [{namespace: "*", server: "*"}]
   clusterResourceWhitelist: [{group: "*", kind: "*"}]
 """
+
+
+def kubectl(*words: str, **options) -> str:
+    return run("kubectl", *HERE, *words, **options)
 
 
 class ArgoCD:
@@ -62,7 +65,7 @@ class ArgoCD:
         (folder / "plugins").mkdir()
         (folder / "tmp").mkdir(parents=True)
 
-    def start(self) -> None:
+    def start(self):
         redis = self.folder / "miniredis.log"
         self.launch("miniredis", go_tools.build("miniredis") / "miniredis", "127.0.0.1:0")
         address = wait_until(lambda: redis.read_text().strip(), "miniredis printed its address", 60)
@@ -111,7 +114,7 @@ class ArgoCD:
         )  # fmt: skip
         wait_until(self.answers, "the API server of Argo CD answers", 120)
 
-    def launch(self, name: str, *command: str | Path) -> None:
+    def launch(self, name: str, *command: str | Path):
         self.programs.launch(
             name, *command, environment={**self.environment, "ARGOCD_BINARY_NAME": name}
         )
@@ -120,15 +123,9 @@ class ArgoCD:
         return self.programs.all_run() and self.try_cli("app", "list").returncode == 0
 
     def try_cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            str(self.binary),
-            "--server",
-            f"127.0.0.1:{self.port}",
-            "--plaintext",
-            *arguments,
-        ]
+        command = [self.binary, "--server", f"127.0.0.1:{self.port}", "--plaintext", *arguments]
         environment = {**self.environment, "ARGOCD_BINARY_NAME": "argocd"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        return ran(*command, timeout=300, env=environment)
 
     def cli(self, *arguments: str) -> str:
         done = self.try_cli(*arguments)
@@ -137,7 +134,7 @@ class ArgoCD:
         )
         return done.stdout
 
-    def sync(self, name: str) -> None:
+    def sync(self, name: str):
         """Sync by hand; again while Argo CD is at a sync of its own."""
         wait_until(
             lambda: self.try_cli("app", "sync", name).returncode == 0, f"argocd app sync {name}"
@@ -145,14 +142,10 @@ class ArgoCD:
 
     def application(self, name: str, refresh: str = "normal") -> dict | None:
         """The Application after a comparison with the newest commit; None if it does not exist."""
-        command = ("kubectl", "--namespace", NAMESPACE)
         if refresh:
             mark = f"argocd.argoproj.io/refresh={refresh}"
-            subprocess.run(
-                [*command, "annotate", "application", name, mark, "--overwrite"],
-                capture_output=True,
-            )
-        found = run(*command, "get", "application", name, "--ignore-not-found", "--output=json")
+            ran("kubectl", *HERE, "annotate", "application", name, mark, "--overwrite")
+        found = kubectl("get", "application", name, "--ignore-not-found", "--output=json")
         return json.loads(found) if found.strip() else None
 
 
@@ -168,42 +161,28 @@ def running(folder: Path, charts: Path) -> Iterator[ArgoCD]:
         argo = ArgoCD(folder, charts)
         try:
             run("kubectl", "create", "namespace", NAMESPACE)
-            here = ("kubectl", "--namespace", NAMESPACE)
-            run(*here, "apply", "-f", "-", input=BASE)
-            run(*here, "create", "configmap", "argocd-cm")
-            run(*here, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
-            run(
-                *here,
-                "patch",
-                "configmap",
-                "argocd-cm",
-                "--patch-file",
-                str(SETTINGS / "argocd-cm.yaml"),
-            )
+            kubectl("apply", "-f", "-", input=BASE)
+            kubectl("create", "configmap", "argocd-cm")
+            kubectl("label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
+            ours = str(SETTINGS / "argocd-cm.yaml")
+            kubectl("patch", "configmap", "argocd-cm", "--patch-file", ours)
             key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
-            run(*here, "patch", "secret", "argocd-secret", "--patch", key)
+            kubectl("patch", "secret", "argocd-secret", "--patch", key)
             argo.start()
             yield argo
         finally:
             remove(argo)
 
 
-def remove(argo: ArgoCD) -> None:
+def remove(argo: ArgoCD):
     """Delete the Applications while Argo CD still runs, because it removes their objects and then
     their finalizers.
     """
     for kind in ("applicationsets", "applications"):
-        command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
-        subprocess.run(command, capture_output=True, timeout=150)
+        ran("kubectl", *HERE, "delete", kind, "--all", "--timeout=120s", timeout=150)
     argo.programs.stop()
-    left = subprocess.run(
-        ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"],
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    left = ran("kubectl", *HERE, "get", "applications", "--output=name").stdout.split()
     for name in left:  # of a test that failed
         patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
-        subprocess.run(
-            ["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True
-        )
+        ran("kubectl", *HERE, "patch", name, *patch)
     run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

@@ -1,10 +1,7 @@
 """Argo CD on the cluster of KUBECONFIG, for tests that ask for it. They never skip."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
@@ -22,7 +19,7 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def argo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArgoCD]:
+def argo(cluster, tmp_path_factory) -> Iterator[ArgoCD]:
     folder = tmp_path_factory.mktemp("argocd")
     with argo_cd.running(folder, mirrored(cluster, folder)) as found:
         yield found
@@ -45,41 +42,30 @@ class Team(GitRuns):
         spec["destination"]["namespace"] = self.space.name
         for setting in settings:
             spec["syncPolicy"]["automated"].update(setting)
-        self.space.cluster.kubectl(
-            "apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found)
-        )
+        argo_cd.kubectl("apply", "-f", "-", input=yaml.safe_dump(found))
         return found["metadata"]["name"]
 
-    def wait_for(self, application: str, groups: str, exists: bool = True) -> None:
+    def wait_for(self, application: str, groups: str, exists: bool = True):
         """Wait until the ApplicationSet `groups` has made or removed the Application."""
 
-        def found() -> bool:
+        def found():
             # Asked again each time: an answer from Argo CD's cache of commits may precede the
             # newest one.
             mark = ("argocd.argoproj.io/application-set-refresh=true", "--overwrite")
-            self.space.cluster.kubectl(
-                "--namespace", argo_cd.NAMESPACE, "annotate", "applicationset", groups, *mark
-            )
+            argo_cd.kubectl("annotate", "applicationset", groups, *mark)
             return (self.argo.application(application, refresh="") is not None) == exists
 
         wait_until(found, f"{application} {'exists' if exists else 'is gone'}")
 
 
 @pytest.fixture
-def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
+def team(argo, cluster, tmp_path) -> Iterator[Team]:
     with repositories(cluster, tmp_path, {}) as found:
         space = found.space
         try:
             yield Team(space, found.charts, found.runs, argo)
         finally:
             for kind in ("applicationsets", "applications"):
-                mine = [
-                    name
-                    for name in cluster.kubectl(
-                        "--namespace", argo_cd.NAMESPACE, "get", kind, "-o", "name"
-                    ).split()
-                    if name.endswith(space.name)
-                ]
-                if mine:
-                    command = ("--namespace", argo_cd.NAMESPACE, "delete", "--timeout=200s", *mine)
-                    cluster.kubectl(*command)
+                names = argo_cd.kubectl("get", kind, "-o", "name").split()
+                if mine := [name for name in names if name.endswith(space.name)]:
+                    argo_cd.kubectl("delete", "--timeout=200s", *mine)

@@ -1,7 +1,5 @@
 """Groups under Argo CD: a person commits one file and reads what becomes of it in Argo CD's words."""
 
-from __future__ import annotations
-
 from tests.gitops import argo_cd
 from tests.gitops.conftest import Team
 from tests.helpers.git_runs import jobsets, values
@@ -11,7 +9,7 @@ from tests.helpers.kube import wait_until
 def reaches(team: Team, application: str, sync: str, health: str, deadline_s: float = 180) -> dict:
     """Wait until the Application has this state, and return it."""
 
-    def found() -> dict | None:
+    def found():
         current = team.argo.application(application)
         seen.append(argo_cd.status(current))
         return current if seen[-1] == (sync, health) else None
@@ -27,7 +25,7 @@ def reaches(team: Team, application: str, sync: str, health: str, deadline_s: fl
 def replaced(team: Team, application: str, old: dict[str, str]) -> dict[str, str]:
     """Wait until one new run stands in place of the old one, and return it."""
 
-    def found() -> dict[str, str] | None:
+    def found():
         team.argo.application(application)  # asks for a comparison with the newest commit
         runs = jobsets(team)
         return runs if len(runs) == 1 and not set(runs.values()) & set(old.values()) else None
@@ -43,7 +41,7 @@ def health_of(application: dict, kind: str) -> list[dict]:
     ]
 
 
-def test_one_file_is_one_run(team: Team, tmp_path) -> None:
+def test_one_file_is_one_run(team, tmp_path):
     """How it is started again, refused and removed is in test_page.py."""
     groups = team.apply("applicationset-groups.yaml")
     name = f"group-pair-{team.space.name}"

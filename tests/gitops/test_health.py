@@ -2,8 +2,6 @@
 test-argocd.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,13 +12,10 @@ from tests.helpers.kube import REPO, run
 ARGOCD = REPO / "gitops/argocd"
 SUITES = sorted((ARGOCD / "health").glob("*/*/health_test.yaml"))
 CASES = [
-    pytest.param(
-        suite.parent / case["inputPath"],
-        case["healthStatus"],
-        id=f"{suite.parent.name}-{case['inputPath']}",
-    )
+    pytest.param(suite.parent / path, case["healthStatus"], id=f"{suite.parent.name}-{path}")
     for suite in SUITES
     for case in yaml.safe_load(suite.read_text())["tests"]
+    for path in [case["inputPath"]]
 ]
 
 
@@ -36,17 +31,17 @@ def assess(status: Path, settings: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("status", "expected"), CASES)
-def test_a_status_has_its_health(status: Path, expected: dict[str, str]) -> None:
+def test_a_status_has_its_health(status, expected):
     assert assess(status, ARGOCD / "argocd-cm.yaml") == expected
 
 
-def test_every_recorded_status_is_tested() -> None:
+def test_every_recorded_status_is_tested():
     tested = {case.values[0] for case in CASES}
     recorded = set((ARGOCD / "health").glob("*/*/testdata/*.yaml"))
     assert tested == recorded and len(tested) >= 20
 
 
-def test_argo_cd_itself_takes_an_admitted_job_for_a_finished_one(tmp_path: Path) -> None:
+def test_argo_cd_itself_takes_an_admitted_job_for_a_finished_one(tmp_path):
     """When this fails, Argo CD has mended its health of Jobs, and ours can go."""
     settings = yaml.safe_load((ARGOCD / "argocd-cm.yaml").read_text())
     settings["data"] = {}

@@ -1,18 +1,16 @@
 """docs/gitops.md, Argo CD: every command, in order, with the addresses of the test."""
 
-from __future__ import annotations
-
 import re
 
 from tests.gitops import argo_cd
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import conditions
+from tests.helpers.kube import Namespace
 from tests.helpers.pages import Reader, blocks
 
-APPLICATION, NAMESPACE = "group-first", "groups"
+APPLICATION = "group-first"
 
 
-def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
+def test_the_page_leads_from_a_file_to_its_end(team, tmp_path):
     found = blocks("docs/gitops.md", "Argo CD")
     assert len(found) == 9
     texts = {"https://git.example.com/you/": team.addresses}
@@ -24,35 +22,31 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         "ARGOCD_OPTS": "--plaintext",
     }
     follow = Reader(tmp_path / "desk/reader", texts, **environment).follow
-    kubectl = team.space.cluster.kubectl
+    space = Namespace(team.space.cluster, "groups")
+
+    def names(kinds="jobsets"):
+        return space.kubectl("get", kinds, "-o", "name")
+
     try:
         for block in found[:4]:
             follow(block)
         team.wait_for(APPLICATION, "groups")
         assert re.search(r"Health Status: +Healthy", follow(found[4]))
-        first = kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+        first = names()
         follow(found[5])
-        second = kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+        second = names()
         assert len(second.split()) == 1 and second != first
         assert (
             "ComparisonError" in follow(found[6])
             and conditions(team, APPLICATION)["ComparisonError"]
         )
-        assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
+        assert names() == second
         assert "ComparisonError" not in follow(found[7])
-        assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
+        assert names() == second
         follow(found[8])
         team.wait_for(APPLICATION, "groups", exists=False)
         kinds = "jobsets,jobs,pods,services,configmaps,networkpolicies"
-        left = kubectl("--namespace", NAMESPACE, "get", kinds, "-o", "name").split()
-        assert set(left) <= {"configmap/kube-root-ca.crt"}
+        assert set(names(kinds).split()) <= {"configmap/kube-root-ca.crt"}
     finally:
-        kubectl(
-            "--namespace",
-            argo_cd.NAMESPACE,
-            "delete",
-            "applicationset",
-            "groups",
-            "--ignore-not-found",
-        )
-        kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+        argo_cd.kubectl("delete", "applicationset", "groups", "--ignore-not-found")
+        space.cluster.kubectl("delete", "namespace", "groups", "--ignore-not-found", "--wait=false")

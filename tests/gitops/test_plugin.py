@@ -1,9 +1,6 @@
 """The plugin of gitops/argocd/plugin: a committed group file is a run, without values in between."""
 
-from __future__ import annotations
-
 from tests.gitops import argo_cd
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import conditions, reaches, replaced
 from tests.helpers.git_runs import jobsets
 from tests.helpers.kube import REPO, wait_until
@@ -24,7 +21,7 @@ run: echo done
 """
 
 
-def test_a_group_file_is_one_run(team: Team) -> None:
+def test_a_group_file_is_one_run(team):
     groups = team.apply("applicationset-group-files.yaml")
     name = f"group-pair-{team.space.name}"
     team.runs.commit({"groups/pair/group.yaml": GROUP, "groups/pair/greeting.txt": "hello\n"})
@@ -50,7 +47,7 @@ def test_a_group_file_is_one_run(team: Team) -> None:
     assert jobsets(team) == second
 
 
-def test_the_image_of_the_plugin_copies_what_exists() -> None:
+def test_the_image_of_the_plugin_copies_what_exists():
     lines = (argo_cd.SETTINGS / "plugin/Dockerfile").read_text().splitlines()
     copied = [
         line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line

@@ -1,19 +1,16 @@
 """Rules of the Applications in gitops/argocd that their comments and docs/gitops.md promise."""
 
-from __future__ import annotations
-
 import uuid
 
 import yaml
 
 from tests.e2e.test_kueue import QUEUES
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import health_of, reaches
 from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import wait_until
 
 
-def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
+def test_a_finished_run_is_kept_by_self_heal(team, tmp_path):
     team.runs.commit({"rl/values.yaml": values(tmp_path) + "ttlSecondsAfterFinished: 1\n"})
     application = team.apply("job-group.yaml")
     reaches(team, application, "Synced", "Healthy")
@@ -34,10 +31,10 @@ def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
     assert jobsets(team) == finished
 
 
-def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
+def test_a_group_that_kueue_holds_is_suspended(team, tmp_path):
     queue = f"argo-{uuid.uuid4().hex[:8]}"
     kubectl = team.space.kubectl
-    kubectl("apply", "-f", "-", input=QUEUES.format(name=queue, namespace=team.space.name, quota=1))
+    team.space.apply(QUEUES.format(name=queue, namespace=team.space.name, quota=1))
     try:
         queued = "kueue: {queueName: queue}\n"
         team.runs.commit({"rl/values.yaml": queued + values(tmp_path, "sleep 5")})
@@ -45,10 +42,7 @@ def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
         held = reaches(team, application, "Synced", "Suspended")
         assert "queue" in health_of(held, "JobSet")[0]["message"]
         assert team.space.objects("pods") == []
-        more = yaml.safe_load(
-            QUEUES.format(name=queue, namespace=team.space.name, quota=8).split("---")[1]
-        )
-        kubectl("apply", "-f", "-", input=yaml.safe_dump(more))
+        team.space.apply(QUEUES.format(name=queue, namespace=team.space.name, quota=8))
         reaches(team, application, "Synced", "Progressing")
         reaches(team, application, "Synced", "Healthy")
         assert len(jobsets(team)) == 1
@@ -57,7 +51,7 @@ def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
             kubectl("delete", kind, queue, "--wait=false")
 
 
-def test_a_torchrun_job_ends_healthy_or_says_why_not(team: Team) -> None:
+def test_a_torchrun_job_ends_healthy_or_says_why_not(team):
     run = {"env": {"OMP_NUM_THREADS": "1"}}
     team.runs.commit({"train/values.yaml": yaml.safe_dump(run)})
     application = team.apply("ddp-run.yaml")
@@ -72,14 +66,10 @@ def test_a_torchrun_job_ends_healthy_or_says_why_not(team: Team) -> None:
     assert len(second) == 1 and not first & second
 
 
-def test_the_verdict_of_the_fleet_is_the_health(team: Team) -> None:
+def test_the_verdict_of_the_fleet_is_the_health(team):
     nodes = len(team.space.cluster.schedulable_nodes())
-    fleet = {
-        "device": "cpu",
-        "nodes": nodes,
-        "level": "quick",
-        "checks": ["environment", "compute"],
-    }
+    fleet = {"device": "cpu", "nodes": nodes, "level": "quick"}
+    fleet |= {"checks": ["environment", "compute"]}
     team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
     application = team.apply("gpu-accept.yaml")
     reaches(team, application, "Synced", "Progressing")

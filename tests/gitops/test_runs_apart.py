@@ -2,14 +2,11 @@
 same time.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.gitops.conftest import Team
 from tests.gitops.test_argo_cd import reaches, replaced
 from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import Namespace, wait_until
@@ -28,7 +25,7 @@ class Observed:
         self.thread = threading.Thread(target=self.watch, args=(space,), daemon=True)
         self.thread.start()
 
-    def watch(self, space: Namespace) -> None:
+    def watch(self, space: Namespace):
         for pod in space.watch("pods", 300):
             name = pod["metadata"]["name"]
             state = {
@@ -43,24 +40,21 @@ class Observed:
 
 
 @pytest.fixture
-def observed(team: Team) -> Iterator[Observed]:
+def observed(team) -> Iterator[Observed]:
     yield Observed(team.space)
 
 
 @pytest.mark.parametrize("workload", ["jobset", "jobs"])
-def test_the_old_run_has_ended_before_the_new_one_starts(
-    team: Team, observed: Observed, tmp_path, workload
-) -> None:
+def test_the_old_run_has_ended_before_the_new_one_starts(team, observed, tmp_path, workload):
     chosen = f"workload: {workload}\n"
     team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, SLOW)})
     application = team.apply("job-group.yaml")
     wait_until(lambda: team.argo.application(application) and observed.seen, "the first run works")
+    first = jobsets(team)
+    team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
     if workload == "jobset":
-        first = jobsets(team)
-        team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
         replaced(team, application, first)
     else:
-        team.runs.commit({"rl/values.yaml": chosen + values(tmp_path, "echo second; sleep 3")})
         wait_until(
             lambda: team.argo.application(application) and len(observed.seen) == 2,
             "the second run works",

@@ -1,7 +1,5 @@
 """The programs of a chart as its ConfigMap mounts them into a pod."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path
@@ -22,6 +20,6 @@ def mount(chart: str, folder: Path) -> Path:
     return folder
 
 
-def write_call(folder: Path, name: str) -> None:
+def write_call(folder: Path, name: str):
     (folder / name).write_text(CALL)
     (folder / name).chmod(0o555)

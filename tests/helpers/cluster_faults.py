@@ -1,7 +1,5 @@
 """Faults of the local cluster: a lost node, a frozen process of the control plane, a cut network."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -15,7 +13,7 @@ from hack.paths import REPO, run
 from tests.helpers.kube import Cluster, wait_until
 
 
-def kill_node(node: Node) -> None:
+def kill_node(node: Node):
     """Send SIGKILL to the node's kubelet, containerd and every container, like a power failure."""
     unit = processes.tracking() / CGROUP / "system" / node.name
     pids = {int(pid) for file in unit.rglob("cgroup.procs") for pid in file.read_text().split()}
@@ -28,7 +26,7 @@ def kill_node(node: Node) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def lose_node(cluster: Cluster, node: Node) -> None:
+def lose_node(cluster: Cluster, node: Node):
     """Kill it, and delete its Node object once it is seen to be lost, which clouds do."""
     kill_node(node)
     lost = lambda: "NotReady" in cluster.kubectl("get", "node", node.name, "--no-headers")  # noqa: E731
@@ -45,7 +43,7 @@ node.up(nodes()[int(sys.argv[1])], images.from_binary("pause", addons.binary("pa
 """
 
 
-def start_node(node: Node) -> None:
+def start_node(node: Node):
     """Start a node again that was killed, like a machine after a power failure: its disk has what
     it had.
     """

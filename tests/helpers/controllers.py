@@ -2,8 +2,6 @@
 resource definitions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.helpers.kube import run, wait_until
+from tests.helpers.kube import run, true_conditions, wait_until
 
 
 class Programs:
@@ -21,7 +19,7 @@ class Programs:
     def __init__(self, folder: Path):
         self.folder, self.processes = folder, {}
 
-    def launch(self, name: str, *command: str | Path, environment: dict[str, str]) -> None:
+    def launch(self, name: str, *command: str | Path, environment: dict[str, str]):
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes[name] = subprocess.Popen(
                 [str(word) for word in command],
@@ -34,7 +32,7 @@ class Programs:
             assert process.poll() is None, f"{name} ended with {process.returncode}:\n{log[-3000:]}"
         return True
 
-    def stop(self) -> None:
+    def stop(self):
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -74,8 +72,5 @@ def definitions(files: list[Path], product: str) -> Iterator[None]:
 
 
 def established(definition: str) -> bool:
-    status = json.loads(run("kubectl", "get", "crd", definition, "--output=json")).get("status", {})
-    return any(
-        (each["type"], each["status"]) == ("Established", "True")
-        for each in status.get("conditions") or []
-    )
+    found = json.loads(run("kubectl", "get", "crd", definition, "--output=json"))
+    return "Established" in true_conditions(found)

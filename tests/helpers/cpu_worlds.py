@@ -1,7 +1,5 @@
 """Plans for tests of single checks on the present devices, and the verdict on a check's evidence."""
 
-from __future__ import annotations
-
 import torch
 
 from gpuworker.accept import registry

@@ -2,8 +2,6 @@
 how its pods end.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -12,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.helpers.kube import REPO, Namespace, run, wait_until
+from tests.helpers.kube import REPO, Namespace, run, true_conditions, wait_until
 from tests.helpers.rendering import pod_templates
 
 JOIN_TIMEOUT_S = 25
@@ -63,7 +61,7 @@ class End(NamedTuple):
     finished: datetime
 
 
-def install(space: Namespace, *settings: str, release: str = "run") -> None:
+def install(space: Namespace, *settings: str, release: str = "run"):
     """helm install of the chart without changes."""
     space.install(release, "ddp-run", *ONE_THREAD, *settings)
 
@@ -74,7 +72,7 @@ def start(
     before: str = "",
     program: str = "",
     change: Callable[[dict, dict], None] = lambda pod, container: None,
-) -> None:
+):
     """helm template | kubectl apply, with changes.
 
     `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is
@@ -97,7 +95,7 @@ def start(
     # Kubernetes expands $(NAME) in a command and halves $$.
     container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
     change(pod, container)
-    space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+    space.apply(yaml.safe_dump_all(objects))
 
 
 def is_hook(item: dict) -> bool:
@@ -171,15 +169,13 @@ def etcd_image() -> str:
 
 
 def job_ended(space: Namespace) -> str | None:
-    conditions = space.objects("jobs")[0].get("status", {}).get("conditions", [])
-    return next(
-        (
-            c["type"]
-            for c in conditions
-            if c["type"] in ("Complete", "Failed") and c["status"] == "True"
-        ),
-        None,
-    )
+    found = true_conditions(space.objects("jobs")[0])
+    return next((kind for kind in ("Complete", "Failed") if kind in found), None)
+
+
+def job_ends(space: Namespace, within_s: float = 240) -> str:
+    """Complete or Failed."""
+    return wait_until(lambda: job_ended(space), "the Job ended", within_s)
 
 
 def completes_without(space: Namespace, number: int) -> dict[int, str]:
@@ -187,11 +183,11 @@ def completes_without(space: Namespace, number: int) -> dict[int, str]:
     well, by node.
     """
     space.kubectl("delete", "pod", pod_name(space, number), "--wait=false")
-    ended = wait_until(lambda: job_ended(space), "the Job ended", 300)
+    ended = job_ends(space, 300)
     pods = node_pods(space)
     assert ended == "Complete", [status["state"] for pod in pods for status in containers(pod)]
     done = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
-    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    return {node_index(pod): space.logs(pod, "trainer") for pod in done}
 
 
 def logs_by_node(space: Namespace) -> dict[int, str]:
@@ -201,7 +197,7 @@ def logs_by_node(space: Namespace) -> dict[int, str]:
         for pod in node_pods(space)
         if any("waiting" not in status["state"] for status in containers(pod))
     ]
-    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+    return {node_index(pod): space.logs(pod, "trainer") for pod in started}
 
 
 def end_of_pod(pod: dict) -> End | None:
@@ -217,7 +213,7 @@ def containers(pod: dict) -> list[dict]:
     return pod["status"].get("containerStatuses", [])
 
 
-def wait_until_training(space: Namespace) -> None:
+def wait_until_training(space: Namespace):
     """Wait until node 1 has logged a step, which all ranks do together."""
     pod = pod_name(space, 1)
     space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
@@ -231,11 +227,17 @@ def wait_until_training(space: Namespace) -> None:
     )
 
 
-def exec_in_node(space: Namespace, number: int, command: str) -> None:
+def start_training(space: Namespace, *settings: str):
+    """A run that trains until it is stopped."""
+    start(space, *settings, program=TRAIN.replace("FAULT", ""))
+    wait_until_training(space)
+
+
+def exec_in_node(space: Namespace, number: int, command: str):
     space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 
 
-def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
+def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str):
     for node, end in found.items():
         assert end.code == code, (node, found)
         assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
@@ -243,13 +245,13 @@ def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) ->
             assert word in end.message, (node, word, end.message)
 
 
-def assert_ends(space: Namespace, nodes: Iterable[int], code: int, cause: str, *words: str) -> None:
+def assert_ends(space: Namespace, nodes: Iterable[int], code: int, cause: str, *words: str):
     """These nodes end with this verdict, and `kubectl runs why` repeats it."""
     assert_verdict(wait_for_ends(space, *nodes), code, cause, *words)
     assert_why(space, cause, *words)
 
 
-def assert_why(space: Namespace, cause: str, *words: str) -> None:
+def assert_why(space: Namespace, cause: str, *words: str):
     """`kubectl runs why` names the launcher's cause and the facts."""
     said = space.why("run")
     assert [word for word in (f"({cause})", *words) if word not in said] == [], said

@@ -1,21 +1,16 @@
 """What the problems of an evidence or of a check say, by verdict."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from gpuworker.judgement.kinds import act_of
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
 
 
-def failures(found) -> list[str]:
-    return [problem.reason for problem in found.problems if problem.verdict == FAIL]
+def _reasons(verdict: str) -> Callable[[object], list[str]]:
+    return lambda found: [each.reason for each in found.problems if each.verdict == verdict]
 
 
-def warnings(found) -> list[str]:
-    return [problem.reason for problem in found.problems if problem.verdict == WARN]
-
-
-def not_measured(found) -> list[str]:
-    return [problem.reason for problem in found.problems if problem.verdict == INCOMPLETE]
+failures, warnings, not_measured = map(_reasons, (FAIL, WARN, INCOMPLETE))
 
 
 def kinds(found) -> set[str]:

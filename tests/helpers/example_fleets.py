@@ -7,8 +7,6 @@ docs/fleet-page.png is a screenshot of that page by Chromium (--headless --hide-
 its seventh cause, opened, in a window of 900 pixels.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import sys

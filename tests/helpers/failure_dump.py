@@ -2,8 +2,6 @@
 imports the hook.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Generator
 
@@ -50,12 +48,12 @@ def describe_pods(namespace: str, log_lines: int = 20, about: set[str] | None = 
     tests at once.
     """
 
-    def output(*words: str) -> str:
+    def output(*words):
         command = ["kubectl", "--namespace", namespace, "--request-timeout=20s", *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return f"$ {' '.join(command)}\n{done.stdout}"
 
-    def log(pod: str) -> str:
+    def log(pod):
         lines = output(
             "logs", pod, "--all-containers", "--prefix", f"--tail={log_lines}"
         ).splitlines()

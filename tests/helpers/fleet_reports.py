@@ -2,8 +2,6 @@
 check by hand.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -2,8 +2,6 @@
 person commits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

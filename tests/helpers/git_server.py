@@ -1,18 +1,16 @@
 """Git repositories that `git http-backend` serves by HTTP on a free port of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.parser import BytesHeaderParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.helpers.kube import run
+from tests.helpers.processes import serving
 
 
 class Repository:
@@ -35,14 +33,7 @@ class Repository:
                 target.unlink()
             else:
                 target.write_text(content)
-        identity = (
-            "-c",
-            "user.name=test",
-            "-c",
-            "user.email=test@example.com",
-            "-c",
-            "commit.gpgsign=false",
-        )
+        identity = ("-c", "user.name=test", "-c", "user.email=test@example.com")
         git = ("git", "-C", str(self.work), *identity)
         run(*git, "add", "--all")
         run(*git, "commit", "--quiet", "--allow-empty", "--message", message)
@@ -80,13 +71,18 @@ def answer(root: Path, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, 
 
 
 @contextlib.contextmanager
-def served(folder: Path, *names: str) -> Iterator[list[Repository]]:
+def served(
+    folder: Path,
+    *names: str,
+    first: Callable[[BaseHTTPRequestHandler], tuple | None] = lambda _: None,
+) -> Iterator[list[Repository]]:
+    """`first` may answer a request in place of git."""
     root = folder / "served"
     root.mkdir(parents=True)
 
     class Request(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = answer(root, self)
+        def do_GET(self):
+            status, headers, body = first(self) or answer(root, self)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -95,14 +91,7 @@ def served(folder: Path, *names: str) -> Iterator[list[Repository]]:
 
         do_POST = do_GET
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, *_): ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Request) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield [Repository(folder, name, server.server_address[1]) for name in names]
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Request)) as server:
+        yield [Repository(folder, name, server.server_port) for name in names]

@@ -1,7 +1,5 @@
 """A node with GPUs that exist only in the stand-in for NVML and in answers of torch."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 
@@ -11,7 +9,7 @@ from gpuworker.accept import host_info
 from tests.helpers.pynvml_stand_in import Library
 
 
-def install(monkeypatch, *gpus: dict, seen: int | None = None) -> None:
+def install(monkeypatch, *gpus: dict, seen: int | None = None):
     """These GPUs are in the driver (differences from a healthy H100), and torch sees the first
     `seen` of them.
     """

@@ -67,7 +67,7 @@ class Rank:
         """Where setup and run start, once the entry script has made it."""
         return self.root / "home/sky_workdir"
 
-    def touch(self, name: str) -> None:
+    def touch(self, name: str):
         """Make a file that the task waits for."""
         until(self.workdir.is_dir, f"{self.host} has a working folder")
         (self.workdir / name).touch()
@@ -78,18 +78,14 @@ class Rank:
         return self
 
     def start_agent(self, *flags: str) -> Rank:
-        command = [
-            sys.executable,
-            Path(__file__).with_name("loopback_agent.py"),
-            "--plan",
-            self.group.plan,
-        ]
+        agent = Path(__file__).with_name("loopback_agent.py")
+        command = [sys.executable, agent, "--plan", self.group.plan]
         command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
         variables = {"ADDRESS": self.address, "NAMES": self.group.names}
         self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
         return self
 
-    def kill_agent(self) -> None:
+    def kill_agent(self):
         self.sidecar.kill()
         self.sidecar.wait()
 
@@ -113,29 +109,20 @@ class Rank:
         return self
 
     def start(self, name: str, command: list, **variables: object) -> subprocess.Popen:
-        env = os.environ | {
-            "PYTHONPATH": str(SOURCE),
-            "RUN_ID": "rl-1",
-            "ATTEMPT": self.attempt,
-            "POD_NAME": "p-x",
-        }
+        env = os.environ | {"PYTHONPATH": str(SOURCE), "RUN_ID": "rl-1", "POD_NAME": "p-x"}
+        env["ATTEMPT"] = self.attempt
         env |= {key: str(value) for key, value in variables.items()}
         with (self.root / name).open("w") as out:
-            process = subprocess.Popen(
-                list(map(str, command)),
-                stdout=out,
-                stderr=out,
-                env=env,
-                cwd=self.root,
-                start_new_session=True,
-            )
+            streams = {"stdout": out, "stderr": out, "start_new_session": True}
+            words = [*map(str, command)]
+            process = subprocess.Popen(words, env=env, cwd=self.root, **streams)
         self.processes.append(process)
         return process
 
     def output(self, name: str = "task") -> str:
         return (self.root / name).read_text(errors="replace")  # a program may print any bytes
 
-    def until_output(self, text: str) -> None:
+    def until_output(self, text: str):
         until(
             lambda: text in self.output(),
             f"{self.host} prints {text!r}; it printed {self.output()}",
@@ -146,7 +133,7 @@ class Rank:
         self.lose()
         return code
 
-    def lose(self) -> None:
+    def lose(self):
         """Remove the pod: its processes and its name."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -156,6 +143,11 @@ class Rank:
         self.group.names.write_text(
             "".join(f"{line}\n" for line in lines if line.split()[1] != self.address)
         )
+
+
+def codes(*ranks: Rank) -> list[int]:
+    """With which they end."""
+    return [rank.wait() for rank in ranks]
 
 
 class Group:
@@ -168,7 +160,7 @@ class Group:
         # All agents listen on one port, so each test uses different loopback addresses.
         self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
 
-    def set_key(self, key: bytes) -> None:
+    def set_key(self, key: bytes):
         """Give every pod that starts from now on the same key."""
         file = self.folder / "key"
         file.write_bytes(key)
@@ -180,19 +172,14 @@ class Group:
         timeout: float = 60,
         workload: str = "jobset",
         stop: bool = True,
-    ) -> None:
+    ):
         full = {
             name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task
             for name, task in tasks.items()
         }
         failure = "stop" if stop else "continue"
-        plan = {
-            "domain": DOMAIN,
-            "timeoutSeconds": timeout,
-            "onFailure": failure,
-            "workload": workload,
-            "tasks": full,
-        }
+        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure}
+        plan |= {"workload": workload, "tasks": full}
         self.plan.write_text(json.dumps(plan))
 
     def new_rank(self, host: str, attempt: str = "0") -> Rank:
@@ -200,5 +187,7 @@ class Group:
         self.ranks.append(Rank(self, host, len(self.ranks) + 1, attempt))
         return self.ranks[-1]
 
-    def start_rank(self, host: str, run: str = "true", **settings: object) -> Rank:
-        return self.new_rank(host).publish_name().start_agent().start_task(run, **settings)
+    def start_rank(
+        self, host: str, run: str = "true", attempt: str = "0", **settings: object
+    ) -> Rank:
+        return self.new_rank(host, attempt).publish_name().start_agent().start_task(run, **settings)

@@ -1,15 +1,15 @@
 """Start groups on a cluster and inspect their ranks."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re
 from pathlib import Path
 
-from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_until
+import pytest
 
-WORKLOADS = ("jobset", "jobs")
+from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, wait_until
+
+each_workload = pytest.mark.parametrize("workload", ["jobset", "jobs"])
 
 
 def launch(
@@ -40,10 +40,17 @@ def install(
     )
 
 
+def all_succeed(space: Namespace, *hosts: str, release: str = "grp") -> dict[str, dict]:
+    """The pods of these ranks, after all have ended well."""
+    pods = space.wait_for_end(release, ranks=len(hosts))
+    assert phases(pods) == dict.fromkeys(hosts, "Succeeded"), space.why(release)
+    return by_host(pods)
+
+
 def jobset_ends(space: Namespace, release: str = "grp") -> str:
     """Completed or Failed."""
 
-    def terminal_state() -> str:
+    def terminal_state():
         found = space.objects("jobset", f"app.kubernetes.io/instance={release}")
         return found[0].get("status", {}).get("terminalState", "") if found else ""
 
@@ -64,11 +71,11 @@ def output(space: Namespace, host: str, release: str = "grp") -> str:
         "running",
         "terminated",
     }
-    return space.logs(pod["metadata"]["name"], "task") if started else ""
+    return space.logs(pod, "task") if started else ""
 
 
 def wait_for_output(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:
-    def found() -> str:
+    def found():
         words = output(space, host)
         return words if text in words else ""
 
@@ -80,7 +87,7 @@ def printed_at(space: Namespace, host: str, text: str, release: str = "grp") -> 
     pod = rank(space, host, release)["metadata"]["name"]
     lines = space.kubectl("logs", pod, "-c", "task", "--timestamps").splitlines()
     stamp = next(line.split()[0] for line in lines if text in line)
-    return datetime.datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+    return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
 def started_at(space: Namespace, host: str, release: str = "grp") -> float:
@@ -102,9 +109,9 @@ def execute(space: Namespace, host: str, *command: str) -> str:
     )
 
 
-def uninstall(space: Namespace, release: str = "grp") -> None:
+def uninstall(space: Namespace, release: str = "grp"):
     """helm uninstall, and wait until nothing of it is left."""
-    run("helm", "uninstall", release, "--namespace", space.name)
+    space.helm("uninstall", release)
     kinds, ours = (
         "pods,jobs,jobset,services,configmaps,networkpolicies",
         f"app.kubernetes.io/instance={release}",

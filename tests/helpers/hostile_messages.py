@@ -1,7 +1,5 @@
 """Bytes that a pod which is not of a release may send to a port: seeded, endless, of every kind."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random
@@ -12,55 +10,48 @@ from pathlib import Path
 NONCE = b"0" * 32 + b"\n"
 MIB = b"x" * (1 << 20)
 OVERSIZE_MIB = 200  # of a line; a receiver without a limit would need it as memory
-KINDS = (
-    "garbage",
-    "oversize",
-    "nested",
-    "cut",
-    "forged",
-    "signed",
-    "numbers",
-    "flipped",
-    "http",
-    "empty",
-)
+
+
+def flipped(valid: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(valid)
+    for _ in range(rng.randrange(1, 4)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+MAKERS = {
+    "garbage": lambda valid, rng: rng.randbytes(rng.randrange(1, 4096)) + b"\n",
+    "oversize": lambda valid, rng: valid[: rng.randrange(len(valid))],
+    "nested": lambda valid, rng: (
+        rng.choice([b"[", b'{"a":', b'[{"type":']) * rng.randrange(1000, 100_000) + b"\n"
+    ),
+    "cut": lambda valid, rng: valid[: rng.randrange(len(valid))],
+    "forged": lambda valid, rng: valid * rng.randrange(1, 20),
+    "signed": lambda valid, rng: rng.randbytes(32).hex().encode() + b" " + valid,
+    "numbers": lambda valid, rng: valid.replace(
+        b"1", rng.choice([b"1e999", b"-1", b"9" * 5000, b"NaN"])
+    ),
+    "flipped": flipped,
+    "http": lambda valid, rng: (
+        b"POST /reports HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % rng.choice([0, 9, 1 << 40])
+        + valid
+    ),
+    "empty": lambda valid, rng: b"\n" * rng.randrange(1000),
+}
 
 
 def messages(valid: bytes, seed: object) -> Iterator[tuple[str, Iterable[bytes]]]:
     """Kind and parts of one connection each; `valid` is a message of the protocol without a key."""
     rng = random.Random(f"{seed}")
     for first in itertools.cycle((NONCE, b"")):
-        for kind in rng.sample(KINDS, len(KINDS)):
-            parts = [first + one(kind, valid, rng)]
+        for kind in rng.sample([*MAKERS], len(MAKERS)):
+            parts = [first + MAKERS[kind](valid, rng)]
             yield (
                 kind,
                 itertools.chain(parts, itertools.repeat(MIB, OVERSIZE_MIB))
                 if kind == "oversize"
                 else parts,
             )
-
-
-def one(kind: str, valid: bytes, rng: random.Random) -> bytes:
-    flipped = bytearray(valid)
-    for _ in range(rng.randrange(1, 4)):
-        flipped[rng.randrange(len(flipped))] = rng.randrange(256)
-    return {
-        "garbage": lambda: rng.randbytes(rng.randrange(1, 4096)) + b"\n",
-        "oversize": lambda: valid[: rng.randrange(len(valid))],
-        "nested": lambda: (
-            rng.choice([b"[", b'{"a":', b'[{"type":']) * rng.randrange(1000, 100_000) + b"\n"
-        ),
-        "cut": lambda: valid[: rng.randrange(len(valid))],
-        "forged": lambda: valid * rng.randrange(1, 20),
-        "signed": lambda: rng.randbytes(32).hex().encode() + b" " + valid,
-        "numbers": lambda: valid.replace(b"1", rng.choice([b"1e999", b"-1", b"9" * 5000, b"NaN"])),
-        "flipped": lambda: bytes(flipped),
-        "http": lambda: (
-            b"POST /reports HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % rng.choice([0, 9, 1 << 40])
-            + valid
-        ),
-        "empty": lambda: b"\n" * rng.randrange(1000),
-    }[kind]()
 
 
 def deliver(address: str, port: int, parts: Iterable[bytes]) -> bytes:

@@ -1,7 +1,5 @@
 """kubectl, helm and jobgen as a user runs them, and waiting for a state with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -15,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tests.helpers.processes import ran
 
 REPO = Path(__file__).resolve().parents[2]
 API_VERSIONS = {
@@ -28,7 +29,7 @@ SEEDS = REPO / "tests" / "generator" / "seeds"
 
 
 def run(*command: str, input: str | None = None) -> str:
-    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+    done = ran(*command, input=input, timeout=300)
     assert done.returncode == 0, (
         f"{' '.join(command)}\nexited {done.returncode}\n{done.stdout}{done.stderr}"
     )
@@ -58,11 +59,12 @@ class Cluster:
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         return run("kubectl", *arguments, input=input)
 
+    def nodes(self) -> list[dict]:
+        return json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+
     def schedulable_nodes(self) -> list[str]:
-        items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
-        return sorted(
-            node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable")
-        )
+        usable = [node for node in self.nodes() if not node["spec"].get("unschedulable")]
+        return sorted(node["metadata"]["name"] for node in usable)
 
     @property
     def repository_and_tag(self) -> tuple[str, str]:
@@ -93,6 +95,12 @@ class Namespace:
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         return self.cluster.kubectl("--namespace", self.name, *arguments, input=input)
+
+    def helm(self, *words: str) -> str:
+        return run("helm", *words, "--namespace", self.name)
+
+    def apply(self, manifests: str):
+        self.kubectl("apply", "-f", "-", input=manifests)
 
     def objects(self, kind: str, selector: str = "") -> list[dict]:
         chosen = [f"--selector={selector}"] if selector else []
@@ -132,20 +140,21 @@ class Namespace:
         failure.
         """
         command = (sys.executable, "-m", "kubectl_runs", "why", name, "--namespace", self.name)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = ran(*command, timeout=60)
         return done.stdout + done.stderr
 
     def pods(self, release: str) -> list[dict]:
         return self.objects("pods", f"app.kubernetes.io/instance={release}")
 
-    def logs(self, pod: str, container: str) -> str:
-        return self.kubectl("logs", pod, "-c", container)
+    def logs(self, pod: str | dict, container: str) -> str:
+        name = pod if isinstance(pod, str) else pod["metadata"]["name"]
+        return self.kubectl("logs", name, "-c", container)
 
     def wait_for_end(self, release: str, ranks: int, deadline_s: float = 180) -> list[dict]:
         """Wait until `ranks` pods of the release have ended, with success or failure."""
         addresses: dict[str, str] = {}
 
-        def ended() -> list[dict] | None:
+        def ended():
             pods = self.pods(release)
             for pod in pods:  # an ended pod of Kubernetes 1.29 may have lost its address
                 status = pod["status"]
@@ -178,7 +187,7 @@ def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Names
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
+def namespace(cluster) -> Iterator[Namespace]:
     """For the conftest.py of a folder that has a fixture `cluster`."""
     with new_namespace(cluster) as space:
         yield space
@@ -198,42 +207,39 @@ def racks(cluster: Cluster, label: str) -> Iterator[list[str]]:
             cluster.kubectl("label", "node", node, f"{label}-")
 
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {}
+spec:
+  restartPolicy: Never
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers: [{name: main, securityContext: {allowPrivilegeEscalation: false,
+    capabilities: {drop: [ALL]}}}]
+"""
+
+
 def start_pod(
     space: Namespace, name: str, command: list[str], container: dict | None = None, **spec: object
-) -> None:
+):
     """A pod of the worker image that the level `restricted` admits."""
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    locked = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    main = {
-        "name": "main",
-        "image": space.cluster.image,
-        "command": command,
-        "securityContext": locked,
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "securityContext": security,
-        "containers": [main | (container or {})],
-    } | spec
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    pod = yaml.safe_load(POD)
+    pod["metadata"]["name"] = name
+    own = {"image": space.cluster.image, "command": command}
+    pod["spec"]["containers"][0] |= own | (container or {})
+    pod["spec"] |= spec
+    space.apply(json.dumps(pod))
 
 
 def admits_pods(space: Namespace) -> bool:
-    probe = [
-        "kubectl",
-        "--namespace",
-        space.name,
-        "run",
-        "probe",
-        "--image=probe",
-        "--dry-run=server",
-    ]
-    return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
+    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe"]
+    return "not found" not in ran(*probe, "--dry-run=server").stderr
+
+
+def true_conditions(item: dict) -> dict[str, dict]:
+    """Type of a condition that holds -> the condition."""
+    found = item.get("status", {}).get("conditions") or []
+    return {each["type"]: each for each in found if each["status"] == "True"}
 
 
 def phases(pods: list[dict]) -> dict[str, str]:

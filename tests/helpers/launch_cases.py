@@ -1,7 +1,5 @@
 """A generated launch, what every program begins with, and what one rank can do wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

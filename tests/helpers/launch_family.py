@@ -6,8 +6,6 @@ returns what differs from the oracle. Healthy cases have no fault, and something
 mistaken for one.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -19,7 +17,6 @@ from pathlib import Path
 from tests.helpers import launch_stops
 from tests.helpers.launch_cases import FAULTS, HEAD, Case
 from tests.helpers.launchers import Run
-from tests.helpers.processes import until
 
 # With real torch: the steps are collectives, and so is what the other ranks do after a fault.
 GLOO = """
@@ -139,10 +136,8 @@ def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ..
         HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
     )
 
-    def action(run: Run) -> None:
-        until(
-            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
-        )
+    def action(run):
+        run.until_ready(each)
         time.sleep(delay)
         run.pods[victim].started.process.send_signal(signal.SIGKILL)
         (run.folder / "fault").touch()

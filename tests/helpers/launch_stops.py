@@ -1,15 +1,11 @@
 """Generated launches that somebody stops: by SIGTERM at any moment, or by SIGSTOP of a launcher."""
 
-from __future__ import annotations
-
 import contextlib
-import os
 import random
 import signal
 import time
 
 from tests.helpers.launch_cases import FAULTS, HEAD, Case
-from tests.helpers.launchers import Run
 from tests.helpers.processes import until
 
 SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")  # how a program that has saved ends
@@ -28,10 +24,9 @@ def stop(draw: random.Random, nodes: int, each: int) -> Case:
         f"open(os.path.join(FOLDER, f'checkpoint-{{RANK}}'), 'w').write('whole')\n{saves}\n"
     )
 
-    def action(run: Run) -> None:
-        ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
-        until(ready, "the programs run")
-        os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+    def action(run):
+        run.until_ready(each)
+        run.stop(target)
 
     saved = tuple(rank for rank in range(world) if rank != bad)
     if bad is not None:
@@ -59,14 +54,14 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
         "time.sleep(600)\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         until(
             lambda: all("master ready" in pod.output for pod in run.pods), "the nodes have joined"
         )
         time.sleep(delay)
-        os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+        run.stop(target)
 
-    def judge(run: Run) -> tuple[str, int]:
+    def judge(run):
         ranks = [
             str(rank) for rank in range(nodes * each) if (run.folder / f"handler-{rank}").exists()
         ]
@@ -96,7 +91,7 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
         "print('ASKED', flush=True)\ntime.sleep(600)\n"
     )
 
-    def action(run: Run) -> None:
+    def action(run):
         # A peer that has not begun is not asked, and the run may end without.
         until(
             lambda: any("ASKED" in pod.output or pod.verdicts for pod in run.pods),
@@ -104,7 +99,7 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
         )
         for target in targets:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
+                run.stop(target)
 
     named = (f"rank {culprit} of node {culprit // each} ", *words)
     name = f"rank {culprit}: {fault}, then SIGTERM to nodes {targets}"
@@ -116,10 +111,8 @@ def frozen(draw: random.Random, nodes: int, each: int) -> Case:
     victim = draw.randrange(nodes)
     program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
 
-    def action(run: Run) -> None:
-        until(
-            lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run"
-        )
+    def action(run):
+        run.until_ready(each)
         process = run.pods[victim].started.process
         process.send_signal(signal.SIGSTOP)
         try:

@@ -1,12 +1,11 @@
 """The launchers of one run as processes on the loopback interface, in place of pods."""
 
-from __future__ import annotations
-
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.processes import SOURCE, free_port
+from tests.helpers.processes import SOURCE, free_port, until
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
@@ -110,13 +109,20 @@ class Run:
         """Exit codes of all pods."""
         return [pod.started.wait() for pod in self.pods]
 
+    def until_ready(self, each: int):
+        """Until so many programs of each pod have printed READY."""
+        until(lambda: all(pod.output.count("READY") == each for pod in self.pods), "programs run")
+
+    def stop(self, node: int):
+        self.pods[node].started.process.send_signal(signal.SIGTERM)
+
     @property
     def output(self) -> str:
         return "\n".join(f"--- node {pod.node}\n{pod.output}" for pod in self.pods)
 
     def assert_verdict(
         self, code: int, cause: str, *words: str, within_s: float = JOIN_TIMEOUT_S + 5
-    ) -> None:
+    ):
         """Every pod ends in time with the same verdict: one log line, and the termination message."""
         codes = self.wait()
         assert set(codes) == {code}, self.output
@@ -125,7 +131,7 @@ class Run:
             assert pod.seconds < within_s, self.output
 
 
-def assert_verdict(pod: Pod, code: int, cause: str, *words: str) -> None:
+def assert_verdict(pod: Pod, code: int, cause: str, *words: str):
     assert len(pod.verdicts) == 1, pod.output
     assert f"exit_code={code} cause={cause} " in pod.verdicts[0], pod.output
     assert pod.termination_message.startswith(f"exit code {code} ({cause}): "), (

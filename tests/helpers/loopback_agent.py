@@ -2,8 +2,6 @@
 lines).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

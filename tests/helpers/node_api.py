@@ -2,13 +2,10 @@
 a token.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import ssl
 import subprocess
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +15,7 @@ import pytest
 
 from gpuworker.fleet import kubernetes, node_actions
 from gpuworker.fleet.kubernetes import KubeApi
+from tests.helpers.processes import serving
 
 PODS, NODES = "/api/v1/namespaces/team/pods", "/api/v1/nodes"
 MERGED_BY = {
@@ -34,7 +32,7 @@ class Api(BaseHTTPRequestHandler):
     queries: list[dict]
     patched: list[str]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         url = urllib.parse.urlparse(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         self.queries.append({"path": url.path, **query})
@@ -46,7 +44,7 @@ class Api(BaseHTTPRequestHandler):
             {"items": (items or [])[start : start + 2], "metadata": more},
         )
 
-    def do_PATCH(self) -> None:
+    def do_PATCH(self):
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, _, part = self.path.removeprefix(f"{NODES}/").partition("/")
         node = self.nodes[name]
@@ -59,7 +57,7 @@ class Api(BaseHTTPRequestHandler):
         self.patched.append(name)
         return self.answer(200, self.nodes[name])
 
-    def answer(self, status: int, value: dict) -> None:
+    def answer(self, status: int, value: dict):
         allowed = self.headers["Authorization"] == "Bearer secret"
         body = json.dumps(value).encode()
         self.send_response(status if allowed else 403)
@@ -67,7 +65,7 @@ class Api(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_) -> None:
+    def log_message(self, *_):
         pass
 
 
@@ -84,7 +82,7 @@ def patched(node: dict, patch: dict, part: str = "") -> dict:
     return result
 
 
-def merge(base: dict, over: dict) -> None:
+def merge(base: dict, over: dict):
     for key, value in over.items():
         if value is None:
             base.pop(key, None)
@@ -111,7 +109,7 @@ def node_object(name: str, boot: str = "boot-1") -> dict:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
+def api(tmp_path, monkeypatch) -> Iterator[type[Api]]:
     """The API server, without pauses between questions to it."""
     account = account_of(tmp_path)
     key, certificate = tmp_path / "key", account / "ca.crt"
@@ -122,17 +120,14 @@ def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
     handler = type("Handler", (Api,), {"pods": [], "nodes": {}, "queries": [], "patched": []})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
         for module in (kubernetes, node_actions):
             monkeypatch.setattr(module, "PERIOD_S", 0)
         yield handler
-        server.shutdown()
 
 
 def account_of(folder: Path) -> Path:

@@ -1,16 +1,17 @@
 """Command blocks of a page, followed in order as its reader does."""
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.helpers.kube import REPO
+from tests.helpers.processes import ran
 
-BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+def code(text: str, kind: str = "sh") -> list[str]:
+    """The blocks of this kind in a page."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str, section: str = "") -> list[str]:
@@ -18,10 +19,10 @@ def blocks(page: str, section: str = "") -> list[str]:
     text = (REPO / page).read_text()
     if section:
         (text,) = [part for part in text.split("\n## ") if part.startswith(f"{section}\n")]
-    return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
+    return [block for block in code(text) if not block.startswith("# not run")]
 
 
-def install(folder: Path, command: str) -> None:
+def install(folder: Path, command: str):
     """A command of the generator, from the sources of this repository: jobgen or kubectl-runs."""
     module = command.replace("-", "_")
     installed = folder / command
@@ -54,14 +55,7 @@ class Reader:
         for old, new in self.texts.items():
             block = block.replace(old, new)
         command = ["bash", "-euo", "pipefail", "-c", block]
-        done = subprocess.run(
-            command,
-            cwd=self.here,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        done = ran(*command, cwd=self.here, env=self.environment, timeout=900)
         print(block, done.stdout, done.stderr)
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout

@@ -1,13 +1,14 @@
 """Real processes in tests: their environment, their descendants, and waiting with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
 import socket
+import socketserver
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "worker" / "src"
@@ -40,6 +41,21 @@ def environment(**changes: object) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     return inherited | fixed | {key: str(value) for key, value in changes.items()}
+
+
+def ran(*command: object, **options) -> subprocess.CompletedProcess[str]:
+    """The end of a command, and what it wrote as text."""
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
+
+
+@contextlib.contextmanager
+def serving(server: socketserver.BaseServer) -> Iterator:
+    with server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = PATIENCE_S) -> object:

@@ -4,15 +4,13 @@ units and errors.
 No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 import types
 
 
 class NVMLError(Exception):
-    def __init__(self, text: str, value: int = 999) -> None:
+    def __init__(self, text: str, value: int = 999):
         super().__init__(text)
         self.value = value
 
@@ -94,26 +92,26 @@ class Library(types.ModuleType):
     )
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
 
-    def __init__(self, *gpus: dict, driver: bool = True) -> None:
+    def __init__(self, *gpus: dict, driver: bool = True):
         super().__init__("pynvml")
         self.gpus = [HEALTHY | changes for changes in gpus]
         self.driver, self.open = driver, 0
 
-    def nvmlInit(self) -> None:
+    def nvmlInit(self):
         if not self.driver:
             raise NVMLError("Driver Not Loaded")
         self.open += 1
 
-    def nvmlShutdown(self) -> None:
+    def nvmlShutdown(self):
         self.open -= 1
 
-    def nvmlDeviceGetCount(self) -> int:
+    def nvmlDeviceGetCount(self):
         return len(self.gpus)
 
-    def nvmlSystemGetDriverVersion(self) -> str:
+    def nvmlSystemGetDriverVersion(self):
         return "570.86.15"
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+    def nvmlDeviceGetHandleByIndex(self, index):
         if self.gpus[index]["lost"]:
             raise NVMLError("GPU is lost")
         return index
@@ -125,39 +123,37 @@ class Library(types.ModuleType):
             raise NVMLError("Not Supported")
         return value.format(index=handle) if isinstance(value, str) else value
 
-    def nvmlDeviceGetPciInfo(self, handle: int) -> types.SimpleNamespace:
+    def nvmlDeviceGetPciInfo(self, handle):
         return types.SimpleNamespace(busId=self._answer(handle, "bus"))
 
-    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
+    def nvmlDeviceGetTotalEccErrors(self, handle, kind, counter):
         return self._answer(
             handle, ("corrected", ("uncorrected", "uncorrected_ever")[counter])[kind]
         )
 
-    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
+    def nvmlDeviceGetClockInfo(self, handle, kind):
         return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz"}[kind])
 
-    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
         return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz_max"}[kind])
 
-    def nvmlDeviceGetTemperatureV(self, handle: int, sensor: int) -> int:
+    def nvmlDeviceGetTemperatureV(self, handle, sensor):
         return self._answer(
             handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "TemperatureV"
         )
 
-    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+    def nvmlDeviceGetTemperature(self, handle, sensor):
         return self._answer(
             handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "Temperature"
         )
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
         return self._answer(handle, "reasons", "Throttle")
 
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
         return self._answer(handle, "reasons", "Event")
 
-    def nvmlDeviceGetFieldValues(
-        self, handle: int, fields: list[int]
-    ) -> list[types.SimpleNamespace]:
+    def nvmlDeviceGetFieldValues(self, handle, fields):
         keys = {self.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: "recovery_action"}
         keys[self.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS] = "link_fields"
         numbers = [field[0] if isinstance(field, tuple) else field for field in fields]
@@ -171,35 +167,35 @@ class Library(types.ModuleType):
             for v in values
         ]
 
-    def nvmlDeviceGetGpuFabricInfoV(self, handle: int, info) -> int:
+    def nvmlDeviceGetGpuFabricInfoV(self, handle, info):
         found = info._obj
         found.state, found.status, found.cliqueId, found.healthMask = self._answer(handle, "fabric")
         return 0
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int) -> types.SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, handle, version):
         return types.SimpleNamespace(used=self._answer(handle, "used"))
 
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
+    def nvmlDeviceGetUtilizationRates(self, handle):
         return types.SimpleNamespace(gpu=self._answer(handle, "busy"))
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[types.SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
         return [types.SimpleNamespace(pid=pid) for pid, _ in self._answer(handle, "processes")]
 
-    def nvmlSystemGetProcessName(self, pid: int) -> bytes:
+    def nvmlSystemGetProcessName(self, pid):
         names = {known: name for gpu in self.gpus for known, name in gpu["processes"]}
         if names[pid] is None:
             raise NVMLError("Not Found")
         return names[pid].encode()
 
-    def nvmlEventSetCreate(self) -> list[int]:
+    def nvmlEventSetCreate(self):
         return []
 
-    def nvmlDeviceRegisterEvents(self, handle: int, kinds: int, events: list[int]) -> None:
+    def nvmlDeviceRegisterEvents(self, handle, kinds, events):
         self._answer(handle, "events")
         assert kinds == self.nvmlEventTypeXidCriticalError
         events.append(handle)
 
-    def nvmlEventSetWait(self, events: list[int], timeout_ms: int) -> types.SimpleNamespace:
+    def nvmlEventSetWait(self, events, timeout_ms):
         for handle in events:
             if self.gpus[handle]["xids"]:
                 return types.SimpleNamespace(
@@ -208,13 +204,13 @@ class Library(types.ModuleType):
         time.sleep(timeout_ms / 1000)
         raise NVMLError("Timeout", self.NVML_ERROR_TIMEOUT)
 
-    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
+    def nvmlDeviceGetNvLinkState(self, handle, link):
         links = self._answer(handle, "links")
         if link >= len(links):
             raise NVMLError("Invalid Argument")
         return links[link]
 
-    def nvmlDeviceGetNvLinkErrorCounter(self, handle: int, link: int, kind: int) -> int:
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle, link, kind):
         return self._answer(handle, "link_errors")[kind]
 
 

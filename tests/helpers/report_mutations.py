@@ -1,7 +1,5 @@
 """Mutations of a report, generated from its dataclasses: a field that is added there is covered."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import typing

@@ -1,7 +1,5 @@
 """A made-up /sys with InfiniBand adapters and GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 HEALTHY = {
@@ -16,7 +14,7 @@ HEALTHY = {
 }
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write(folder: Path, files: dict[str, str]):
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +31,7 @@ def add_pci(root: Path, place: str, numa: int) -> Path:
     return device
 
 
-def set_errors(root: Path, address: str, **totals: int) -> None:
+def set_errors(root: Path, address: str, **totals: int):
     """What the kernel counts (AER): set_errors(root, "0000:3b:00.0", correctable=3)."""
     ends = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
     texts = {
@@ -45,7 +43,7 @@ def set_errors(root: Path, address: str, **totals: int) -> None:
 
 def add_adapter(
     root: Path, index: int, place: str = "", numa: int = 0, kind: str = "MT4129", **changes: str
-) -> None:
+):
     """An adapter with one healthy port; changes replace its files: state="1: DOWN"."""
     device = add_pci(root, place or f"pci0000:{index}a/0000:{index}a:01.0/0000:{index}c:00.0", numa)
     folder = root / f"class/infiniband/mlx5_{index}"
@@ -54,5 +52,5 @@ def add_adapter(
     (folder / "device").symlink_to(device)
 
 
-def set_port(root: Path, index: int, **changes: str) -> None:
+def set_port(root: Path, index: int, **changes: str):
     write(root / f"class/infiniband/mlx5_{index}/ports/1", changes)

@@ -1,7 +1,5 @@
 """A small reader of chart templates: which values they use."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

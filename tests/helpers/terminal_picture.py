@@ -1,7 +1,5 @@
 """A terminal as SVG: a command and what it printed, for the pages."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from html import escape

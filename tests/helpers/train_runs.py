@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from hack import small_models
-from tests.helpers.processes import SOURCE, environment, free_port, until
+from tests.helpers.processes import SOURCE, environment, free_port, ran, until
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
@@ -46,7 +46,7 @@ WORDS = [
 ]
 
 
-def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str) -> None:
+def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str):
     """Main function of a rank's process."""
     os.environ.clear()
     os.environ.update(variables)
@@ -76,19 +76,10 @@ class Ranks:
         self.processes, port = [], free_port()
         words = [str(word) for word in ("--output", folder, *arguments)]
         for rank, output in enumerate(self.outputs):
-            numbers = {
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-                "WORLD_SIZE": world,
-                "LOCAL_WORLD_SIZE": world,
-            }
-            place = {
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-                "NODE_RANK": 0,
-                "HF_HUB_OFFLINE": 1,
-            }
-            made = environment(**numbers, **place, **variables)
+            made = environment(
+                RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world, LOCAL_WORLD_SIZE=world, NODE_RANK=0,
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=port, HF_HUB_OFFLINE=1, **variables,
+            )  # fmt: skip
             process = SERVER.Process(target=run_rank, args=(str(module), words, made, str(output)))
             process.start()
             self.processes.append(process)
@@ -97,7 +88,7 @@ class Ranks:
         """Exit codes of all ranks. As a launcher does, it ends the others once one has failed."""
         codes: list[int | None] = []
 
-        def ended() -> bool:
+        def ended():
             codes[:] = [process.exitcode for process in self.processes]
             return None not in codes or not {*codes} <= {None, 0, 75, 143}
 
@@ -123,9 +114,12 @@ class Ranks:
     def all_output(self) -> str:
         return "\n".join(output.read_text() for output in self.outputs if output.exists())
 
+    def facts(self, tag: str, name: str) -> list[str]:
+        """Values in the lines of rank 0 with this tag and name."""
+        return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)
+
     def fact(self, tag: str, name: str) -> str:
-        """Value in the last line of rank 0 with this tag and name."""
-        return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)[-1]
+        return self.facts(tag, name)[-1]
 
 
 def cut_off(
@@ -147,7 +141,7 @@ def cut_off(
     ranks = Ranks(module, folder, *arguments, PAUSE_AT=step + 1, PAUSE_FILE=pause, **more)
     line = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
 
-    def arrived() -> bool:
+    def arrived():
         return ranks.processes[0].exitcode is not None or bool(
             line.search(ranks.output) and known in ranks.output
         )
@@ -170,9 +164,7 @@ def on_small_disk(
     script = f'mount -t tmpfs -o size={megabytes}m none "$0" && "$@"; code=$?; {then}; exit $code'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(folder)]
     command += [sys.executable, "-m", *map(str, train)]
-    done = subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, timeout=240
-    )
+    done = ran(*command, env=environment(**variables), timeout=240)
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
     return done

@@ -1,10 +1,11 @@
 """Random values of a chart: sets that fit its schema, and mutations of them."""
 
-from __future__ import annotations
-
 import copy
+import functools
+import operator
 import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,12 @@ PodSpec:
 class Values:
     """Values that fit the schema `root`, drawn with `random`."""
 
-    def __init__(self, root: dict, rng: random.Random) -> None:
+    def __init__(self, root: dict, rng: random.Random):
         self.root, self.rng = root, rng
 
     def draw(self) -> dict:
-        values = self.value(self.root, share=self.rng.choice([0.05, 0.15, 0.3]))
+        self.share = self.rng.choice([0.05, 0.15, 0.3])  # of the values that need not be set
+        values = self.value(self.root)
         if "tasks" in values:  # of a group, which must have a name and a task
             values |= {
                 "name": values["name"] or "rl",
@@ -101,54 +103,54 @@ class Values:
                 values[name] = {known: next(iter(values[name].values()))}
         return values
 
-    def value(self, node: dict, share: float) -> Any:
+    def value(self, node: dict) -> Any:
         if "$ref" in node:
             name = node["$ref"].rpartition("/")[2]
             if name in KUBERNETES:
                 return copy.deepcopy(self.rng.choice(KUBERNETES[name]))
-            return self.value(self.root["definitions"][name], share)
+            return self.value(self.root["definitions"][name])
         if "allOf" in node:
-            return self.value(node["allOf"][0], share)
+            return self.value(node["allOf"][0])
         if "const" in node:
             return node["const"]
         if "enum" in node:
             return self.rng.choice(node["enum"])
         if "anyOf" in node:
-            return self.value(self.rng.choice(node["anyOf"]), share)
+            return self.value(self.rng.choice(node["anyOf"]))
         kinds = node.get("type", "object")
         if "const" in node.get("then", {}):  # of the other type, which is a mistake
             kinds = kinds[0]
         kind = self.rng.choice(kinds) if isinstance(kinds, list) else kinds
-        return getattr(self, kind)(node, share)
+        return getattr(self, kind)(node)
 
-    def null(self, node: dict, share: float) -> None:
+    def null(self, node: dict):
         return None
 
-    def boolean(self, node: dict, share: float) -> bool:
+    def boolean(self, node: dict) -> bool:
         return self.rng.random() < 0.5
 
-    def integer(self, node: dict, share: float) -> int:
+    def integer(self, node: dict) -> int:
         low, high = node.get("minimum", 0), node.get("maximum", 1_000_000)
         return self.rng.choice(
             [low, high, self.rng.randint(low, min(high, low + 8)), self.rng.randint(low, low + 2)]
         )
 
-    def number(self, node: dict, share: float) -> float:
+    def number(self, node: dict) -> float:
         return self.rng.choice([1, 8, 0.5, 2.25, 68719476736])
 
-    def string(self, node: dict, share: float) -> str:
+    def string(self, node: dict) -> str:
         fits = [text for text in TEXTS if fits_text(node, text)]
         assert fits, f"no text fits {node}"
         return self.rng.choice(fits)
 
-    def array(self, node: dict, share: float) -> list:
+    def array(self, node: dict) -> list:
         size = self.rng.choice([node.get("minItems", 0), 1, 2])
-        items = [self.value(node["items"], share) for _ in range(size)]
+        items = [self.value(node["items"]) for _ in range(size)]
         if node.get("uniqueItems"):
             items = [item for index, item in enumerate(items) if item not in items[:index]]
         return items
 
-    def object(self, node: dict, share: float) -> dict:
+    def object(self, node: dict) -> dict:
         own = {
             name: each
             for name, each in node.get("properties", {}).items()
@@ -164,20 +166,20 @@ class Values:
         names = [
             name
             for name in own
-            if name in needed or (name not in other and self.rng.random() < share)
+            if name in needed or (name not in other and self.rng.random() < self.share)
         ]
-        found = {name: self.value(own[name], share) for name in names}
+        found = {name: self.value(own[name]) for name in names}
         free = dict(node.get("patternProperties", {}))
         if isinstance(node.get("additionalProperties"), dict):
             free["."] = node["additionalProperties"]
         for pattern, rule in free.items():
             for _ in range(self.rng.choice([0, 1, 1, 2]) or (0 if own else 1)):
-                found[self.string({"pattern": pattern}, share)] = self.value(rule, share)
+                found[self.string({"pattern": pattern})] = self.value(rule)
         if node.get("maxProperties") and len(found) > node["maxProperties"]:
             found = dict([self.rng.choice([*found.items()])])
         if node.get("minProperties") and not found:
             name = self.rng.choice([*own])
-            found = {name: self.value(own[name], share)}
+            found = {name: self.value(own[name])}
         return found
 
 
@@ -186,7 +188,7 @@ def is_elsewhere(node: dict) -> bool:
     return str(node.get("const", "")).startswith("did you mean ")
 
 
-def mend(group: dict) -> None:
+def mend(group: dict):
     """Let names refer to what exists, since random ones hardly ever do."""
     names, sets = sorted(group["tasks"]), sorted(group.get("files", {}))
     if "primaryTasks" in group:
@@ -233,6 +235,11 @@ def places(node: Any, path: tuple = ()) -> list[tuple]:
     return [place for key, child in items for place in ((*path, key), *places(child, (*path, key)))]
 
 
+def at(node: Any, path: Iterable) -> Any:
+    """What such a path leads to."""
+    return functools.reduce(operator.getitem, path, node)
+
+
 def mutated(values: dict, rng: random.Random) -> dict:
     """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside
     it.
@@ -244,9 +251,7 @@ def mutated(values: dict, rng: random.Random) -> dict:
     if not paths:
         return {"misspelt": 1}
     path = rng.choice(paths)
-    parent = copied
-    for step in path[:-1]:
-        parent = parent[step]
+    parent = at(copied, path[:-1])
     way = rng.randrange(4)
     if way == 0 and isinstance(parent, dict):
         parent["misspelt"] = 1

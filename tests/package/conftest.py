@@ -1,17 +1,15 @@
 """Packages of the charts, a registry for them, and keys to sign them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hack.paths import BIN
+from tests.helpers.processes import ran, until
 from tests.helpers.rendering import CHARTS, HELMS, REPO
 
 SIGNER = "Charts under test <charts@example.com>"
@@ -23,33 +21,24 @@ http: {addr: "127.0.0.1:0"}
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=120
-    )
+    done = ran(*command, cwd=cwd, timeout=120)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="session", params=HELMS if os.environ.get("PACKAGE_TESTS") else HELMS[:1])
-def packages(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def packages(request, tmp_path_factory) -> dict[str, Path]:
     """The package of each chart, made by each release of Helm; by the first one only if not all is
     tested.
     """
     folder = tmp_path_factory.mktemp(f"packages-{request.param}")
-    run(
-        request.param,
-        "package",
-        *(REPO / "charts" / chart for chart in CHARTS),
-        "--destination",
-        folder,
-    )
+    charts = [REPO / "charts" / chart for chart in CHARTS]
+    run(request.param, "package", *charts, "--destination", folder)
     return {chart: next(folder.glob(f"{chart}-[0-9]*.tgz")) for chart in CHARTS}
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry(tmp_path_factory) -> Iterator[str]:
     """Address of an empty OCI registry on a free port of this machine."""
     if not os.environ.get("PACKAGE_TESTS"):
         pytest.skip("run by `make test-package`, which builds the registry")
@@ -69,31 +58,20 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def address(server: subprocess.Popen, log: Path) -> str:
     """Where the registry listens, as soon as its log says so."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        text = log.read_text(errors="replace")
-        if found := re.search(r"listening on (127\.0\.0\.1:\d+)", text):
-            return found[1]
-        assert server.poll() is None, text
-        time.sleep(0.1)
-    raise AssertionError(f"the registry does not listen after 120 s:\n{text}")
+
+    def listens():
+        assert server.poll() is None, log.read_text(errors="replace")
+        return re.search(r"listening on (127\.0\.0\.1:\d+)", log.read_text(errors="replace"))
+
+    return until(listens, "the registry listens")[1]
 
 
 @pytest.fixture(scope="session")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def keys(tmp_path_factory) -> tuple[Path, Path]:
     """Keyrings with one new key: the secret one, which signs, and the public one, which verifies."""
     home = tmp_path_factory.mktemp("gpg")
-    gpg = (
-        "gpg",
-        "--homedir",
-        home,
-        "--batch",
-        "--quiet",
-        "--pinentry-mode",
-        "loopback",
-        "--passphrase",
-        "",
-    )
+    quiet = ["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase"]
+    gpg = ("gpg", "--homedir", home, *quiet, "")
     run(*gpg, "--quick-generate-key", SIGNER, "rsa2048", "sign", "1d")
     secret, public = home / "secret.gpg", home / "public.gpg"
     run(*gpg, "--output", secret, "--export-secret-keys")

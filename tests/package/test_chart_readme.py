@@ -2,15 +2,12 @@
 chart really has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-import pytest
 import yaml
 
 from hack.gen import chart_readme
-from tests.helpers.rendering import CHARTS, REPO
+from tests.helpers.rendering import REPO, defaults, each_chart
 
 
 def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -21,8 +18,8 @@ def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield (*path, name)
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_every_value_of_a_chart_is_documented(chart: str) -> None:
+@each_chart
+def test_every_value_of_a_chart_is_documented(chart):
     text = (REPO / f"charts/{chart}/values.yaml").read_text()
     paths = {path for path, _ in chart_readme.documented(text)}
     assert [
@@ -32,8 +29,7 @@ def test_every_value_of_a_chart_is_documented(chart: str) -> None:
     ] == []
 
 
-def test_the_listed_images_are_those_of_the_chart() -> None:
+def test_the_listed_images_are_those_of_the_chart():
     about = yaml.safe_load((REPO / "charts/ddp-run/Chart.yaml").read_text())
-    values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
     (image,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
-    assert image["image"] == values["rendezvous"]["etcd"]["image"]
+    assert image["image"] == defaults("ddp-run")["rendezvous"]["etcd"]["image"]

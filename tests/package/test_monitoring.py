@@ -2,13 +2,10 @@
 the ones scraped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,7 +14,7 @@ from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import prometheus
 from hack.deps import debian
 from tests.helpers.fleet_reports import check, failing, merged, world_report
-from tests.helpers.rendering import CHARTS, REPO, objects, rendered, scenarios, template
+from tests.helpers.rendering import CHARTS, REPO, objects, render, rendered, scenarios
 from tests.package.conftest import run
 from tests.package.test_umbrella import pod_labels
 
@@ -56,7 +53,7 @@ def used(expressions: list[str]) -> Iterator[tuple[str, set[str]]]:
 
 
 @pytest.mark.parametrize("source", ["alerts", "dashboard"])
-def test_only_exported_metrics_and_labels_are_used(source: str) -> None:
+def test_only_exported_metrics_and_labels_are_used(source):
     has = exported()
     expressions = [rule["expr"] for rule in alerts()] if source == "alerts" else queries()
     found = list(used(expressions))
@@ -65,13 +62,13 @@ def test_only_exported_metrics_and_labels_are_used(source: str) -> None:
     assert [(name, labels) for name, labels in found if labels - ADDED - has[name]] == []
 
 
-def test_texts_of_alerts_use_labels_that_remain() -> None:
+def test_texts_of_alerts_use_labels_that_remain():
     known = ADDED | {"node", "label_app_kubernetes_io_instance"}
     texts = [text for rule in alerts() for text in rule["annotations"].values()]
     assert {name for text in texts for name in re.findall(r"\$labels\.(\w+)", text)} <= known
 
 
-def test_the_alerts_of_runs_find_their_pods() -> None:
+def test_the_alerts_of_runs_find_their_pods():
     """By the labels that kube-state-metrics is told to export, which every pod of the charts has."""
     rules = [rule for rule in alerts() if rule["alert"].startswith("GpuRun")]
     (pattern,) = {
@@ -86,8 +83,8 @@ def test_the_alerts_of_runs_find_their_pods() -> None:
         assert all("app.kubernetes.io/instance" in labels for labels in pods)
 
 
-def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:
-    items = objects(template("helm", "gpu-accept", b"{nodes: 2}").stdout.decode())
+def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod():
+    items = render("gpu-accept", {"nodes": 2})
     pods = [item["spec"]["template"] for item in items if "template" in item.get("spec", {})]
     wanted = MONITOR["selector"]["matchLabels"].items()
     (pod,) = [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]
@@ -99,7 +96,7 @@ def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:
 @pytest.mark.skipif(
     not os.environ.get("PACKAGE_TESTS"), reason="run by `make test-package`, which gets promtool"
 )
-def test_promtool_accepts_rules_and_queries_and_the_alerts_fire(tmp_path: Path) -> None:
+def test_promtool_accepts_rules_and_queries_and_the_alerts_fire(tmp_path):
     promtool, rules, cases = (
         debian.unpacked("prometheus"),
         tmp_path / "rules.yaml",

@@ -5,8 +5,6 @@ repository.
 chart is rendered.
 """
 
-from __future__ import annotations
-
 import os
 import tarfile
 from pathlib import Path
@@ -14,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN
-from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, rendered, scenarios, template
+from tests.helpers.rendering import (
+    CHARTS,
+    HELMS,
+    REPO,
+    Scenario,
+    each_helm,
+    output,
+    rendered,
+    scenarios,
+)
 from tests.package.conftest import SIGNER, run
 
 EXAMPLES = [each for each in scenarios() if each.source.is_relative_to(REPO / "values-examples")]
@@ -22,26 +29,22 @@ FIRST = {each.chart: each for each in reversed(EXAMPLES)}
 TRIED = EXAMPLES if os.environ.get("PACKAGE_TESTS") else list(FIRST.values())
 
 
-def assert_same(helm: str, package: Path, scenario: Scenario) -> None:
+def assert_same(helm: str, package: Path, scenario: Scenario):
     """The package renders what the folder renders, byte for byte."""
-    packed = template(helm, package, scenario.values)
-    assert packed.returncode == 0, packed.stderr.decode()
-    assert packed.stdout.decode() == rendered(helm, scenario)
+    assert output(helm, package, scenario.values) == rendered(helm, scenario)
 
 
-def test_every_chart_has_an_example() -> None:
+def test_every_chart_has_an_example():
     assert set(FIRST) == set(CHARTS)
 
 
 @pytest.mark.parametrize("scenario", TRIED, ids=str)
-@pytest.mark.parametrize("helm", HELMS)
-def test_a_package_renders_as_its_folder(
-    packages: dict[str, Path], helm: str, scenario: Scenario
-) -> None:
+@each_helm
+def test_a_package_renders_as_its_folder(packages, helm, scenario):
     assert_same(helm, packages[scenario.chart], scenario)
 
 
-def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path]) -> None:
+def test_a_package_has_what_its_user_reads_and_no_tests(packages):
     for chart, package in packages.items():
         with tarfile.open(package) as archive:
             names = {name.removeprefix(f"{chart}/") for name in archive.getnames()}
@@ -49,39 +52,25 @@ def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path
         assert [name for name in names if name.startswith(("ci/", "tests/"))] == []
 
 
-@pytest.mark.parametrize("helm", HELMS)
-def test_a_pulled_chart_is_what_was_pushed(
-    packages: dict[str, Path], helm: str, registry: str, tmp_path: Path
-) -> None:
+@each_helm
+def test_a_pulled_chart_is_what_was_pushed(packages, helm, registry, tmp_path):
     """Rendered from the pulled file, so without the registry: as on a machine without a network."""
     for chart, package in packages.items():
         version = package.stem.removeprefix(f"{chart}-")
         repository = f"oci://{registry}/{package.parent.name}/{helm}"
         run(helm, "push", package, repository, "--plain-http")
-        run(
-            helm,
-            "pull",
-            f"{repository}/{chart}",
-            "--version",
-            version,
-            "--plain-http",
-            "--destination",
-            tmp_path,
-        )
+        wanted = (f"{repository}/{chart}", "--version", version, "--plain-http")
+        run(helm, "pull", *wanted, "--destination", tmp_path)
         assert (tmp_path / package.name).read_bytes() == package.read_bytes()
-        shown = run(
-            helm, "show", "readme", f"{repository}/{chart}", "--version", version, "--plain-http"
-        )
+        shown = run(helm, "show", "readme", *wanted)
         assert "| value | type | default | meaning |" in shown
     for scenario in EXAMPLES:
         assert_same(helm, tmp_path / packages[scenario.chart].name, scenario)
 
 
 @pytest.mark.parametrize("verifier", HELMS)
-@pytest.mark.parametrize("helm", HELMS)
-def test_a_signature_admits_the_package_and_nothing_else(
-    helm: str, verifier: str, registry: str, keys: tuple[Path, Path], tmp_path: Path
-) -> None:
+@each_helm
+def test_a_signature_admits_the_package_and_nothing_else(helm, verifier, registry, keys, tmp_path):
     secret, public = keys
     run(helm, "package", REPO / "charts/ddp-run", "--destination", tmp_path, "--sign", "--key", SIGNER,
         "--keyring", secret)  # fmt: skip
@@ -90,18 +79,9 @@ def test_a_signature_admits_the_package_and_nothing_else(
     run(helm, "push", package, repository, "--plain-http")  # with the .prov file beside it
     pulled = tmp_path / "pulled"
     version = package.stem.removeprefix("ddp-run-")
-    pull = (
-        verifier,
-        "pull",
-        f"{repository}/ddp-run",
-        "--version",
-        version,
-        "--plain-http",
-        "--destination",
-        pulled,
-    )
+    pull = (verifier, "pull", f"{repository}/ddp-run", "--version", version, "--plain-http")
     pulled.mkdir()
-    run(*pull, "--verify", "--keyring", public)
+    run(*pull, "--destination", pulled, "--verify", "--keyring", public)
     verify = (verifier, "verify", pulled / package.name, "--keyring", public)
     assert SIGNER in run(*verify)
     with open(pulled / package.name, "ab") as damaged:
@@ -110,21 +90,12 @@ def test_a_signature_admits_the_package_and_nothing_else(
         run(*verify)
 
 
-def test_cosign_admits_what_was_signed_only(
-    packages: dict[str, Path], registry: str, tmp_path: Path
-) -> None:
+def test_cosign_admits_what_was_signed_only(packages, registry, tmp_path):
     """With a pair of keys and without a transparency log, which would need the internet."""
-    cosign = (BIN / "cosign",)
+    cosign = ("env", "COSIGN_PASSWORD=", BIN / "cosign")
     offline = ("--allow-http-registry", "--allow-insecure-registry")
     for name in ("ours", "theirs"):
-        run(
-            "env",
-            "COSIGN_PASSWORD=",
-            *cosign,
-            "generate-key-pair",
-            "--output-key-prefix",
-            tmp_path / name,
-        )
+        run(*cosign, "generate-key-pair", "--output-key-prefix", tmp_path / name)
     package = packages["job-group"]
     repository = f"{registry}/cosign-{package.parent.name}"
     run("helm", "push", package, f"oci://{repository}", "--plain-http")
@@ -132,15 +103,7 @@ def test_cosign_admits_what_was_signed_only(
     verify = (*cosign, "verify", "--insecure-ignore-tlog", *offline)
     with pytest.raises(AssertionError, match="signatures"):
         run(*verify, "--key", tmp_path / "ours.pub", reference)
-    sign = (
-        "env",
-        "COSIGN_PASSWORD=",
-        *cosign,
-        "sign",
-        "--yes",
-        "--tlog-upload=false",
-        "--use-signing-config=false",
-    )
+    sign = (*cosign, "sign", "--yes", "--tlog-upload=false", "--use-signing-config=false")
     run(*sign, *offline, "--key", tmp_path / "ours.key", reference)
     assert "job-group" in run(*verify, "--key", tmp_path / "ours.pub", reference)
     with pytest.raises(AssertionError, match="signature"):

@@ -1,13 +1,11 @@
 """docs/architecture.md names what a contributor looks for."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 
 import pytest
 
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 ARCHITECTURE = (REPO / "docs/architecture.md").read_text()
 SOURCES = ("worker/src/gpuworker", "generator/src")
@@ -15,7 +13,7 @@ SECTION = ARCHITECTURE.partition("## Folders and their entry files")[2]
 
 
 @pytest.mark.parametrize("root", SOURCES)
-def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
+def test_every_source_folder_is_named_with_its_entry_file(root):
     folders = {path.parent for path in (REPO / root).rglob("*.py")} - {REPO / root}
     named = set(re.findall(r"`([\w/]+/)`", SECTION))
     missing = [
@@ -26,8 +24,8 @@ def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
     assert missing == [], "add the folder and its entry file to docs/architecture.md"
 
 
-def test_every_folder_of_the_repository_is_named() -> None:
+def test_every_folder_of_the_repository_is_named():
     command = ("git", "-C", REPO, "ls-tree", "-d", "--name-only", "HEAD")
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    found = ran(*command, check=True).stdout.split()
     assert len(found) > 8
     assert [each for each in found if each[0] != "." and f"`{each}/" not in SECTION] == ["docs"]

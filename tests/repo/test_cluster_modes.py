@@ -2,20 +2,18 @@
 would run.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hack import cluster_mode, kind_cluster, preflight
 from hack.cluster_mode import Mode
 from hack.paths import REPO, ToolError
+from tests.helpers.processes import ran
 
 
 @pytest.mark.parametrize(
@@ -33,23 +31,23 @@ from hack.paths import REPO, ToolError
     ],
 )
 def test_the_mode_follows_cluster_then_kubeconfig_then_the_container_runtime(
-    environ: dict[str, str], runtime: str | None, expected: Mode
-) -> None:
+    environ, runtime, expected
+):
     assert cluster_mode.choose(environ, lambda: runtime) is expected
 
 
-def test_an_unknown_mode_is_refused_with_the_three_modes() -> None:
+def test_an_unknown_mode_is_refused_with_the_three_modes():
     with pytest.raises(ToolError, match=r"CLUSTER=minikube.*kind, existing or local"):
         cluster_mode.choose({"CLUSTER": "minikube"}, lambda: None)
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch):
+def machine(monkeypatch):
     """machine(CLUSTER=…, …): this process's environment, on a machine without programs and
     container runtime.
     """
 
-    def prepare(**variables: str) -> None:
+    def prepare(**variables):
         for name in ("CLUSTER", "KUBECONFIG", "IMAGE"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
@@ -69,32 +67,28 @@ def machine(monkeypatch: pytest.MonkeyPatch):
         ({"KUBECONFIG": "/home/me/.kube/config"}, ["kubectl", "IMAGE"]),
     ],
 )
-def test_preflight_lists_everything_that_a_mode_lacks(
-    machine, variables: dict, words: list[str]
-) -> None:
+def test_preflight_lists_everything_that_a_mode_lacks(machine, variables, words):
     machine(**variables)
     problems = preflight.cluster()
     assert len(problems) == len(words)
     assert all(word in problem for word, problem in zip(words, problems, strict=True))
 
 
-def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(
-    machine, monkeypatch
-) -> None:
+def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(machine, monkeypatch):
     machine(CLUSTER="local")
     monkeypatch.setattr(preflight.os, "geteuid", lambda: 1000)
     (problem,) = preflight.cluster()
     assert "root" in problem and "KUBECONFIG" in problem and "CLUSTER=kind" in problem
 
 
-def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path: Path, monkeypatch) -> None:
+def test_kind_creates_the_cluster_then_jobset_then_kueue(tmp_path, monkeypatch):
     calls: list[tuple[list[str], str]] = []
 
-    def run(*command: object, input: str = "", **_: object) -> str:
+    def run(*command, input="", **_):
         calls.append(([str(word) for word in command], input))
         return "pod/jobset-controller" if "pods" in command else ""
 
-    def at(*words: str) -> int:
+    def at(*words):
         """Position of the only command that contains these words."""
         (found,) = [
             number for number, (command, _) in enumerate(calls) if set(words) <= set(command)
@@ -138,18 +132,16 @@ print(json.dumps({"addresses": names, "server": settings.API_SERVER}))
 
 def settings_of(family: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "IP_FAMILY": family, "PYTHONPATH": str(REPO)}
-    return subprocess.run(
-        [sys.executable, "-c", ADDRESSES], env=environment, capture_output=True, text=True
-    )
+    return ran(sys.executable, "-c", ADDRESSES, env=environment)
 
 
 @pytest.mark.parametrize(("family", "version"), [("ipv4", 4), ("ipv6", 6)])
-def test_the_local_cluster_has_addresses_of_one_family(family: str, version: int) -> None:
+def test_the_local_cluster_has_addresses_of_one_family(family, version):
     found = json.loads(settings_of(family).stdout)
     assert {ipaddress.ip_address(each).version for each in found["addresses"]} == {version}
     assert ("[" in found["server"]) == (version == 6)
 
 
-def test_an_unknown_family_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_family_is_refused_with_the_known_ones():
     refused = settings_of("ipv5")
     assert refused.returncode and refused.stderr.strip() == "IP_FAMILY=ipv5: set it to ipv4 or ipv6"

@@ -2,8 +2,6 @@
 in the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -14,11 +12,12 @@ import yaml
 
 from hack.paths import REPO
 from tests.generator.test_jobgen_docs import COMMANDS as OF_JOBGEN
+from tests.helpers.pages import code
+from tests.helpers.rendering import parts
 from tests.repo.test_readme import as_rendered, installs
 
 FOLDERS = ("README.md", "docs/*.md", "charts/*/README.md", "values-examples/*/README.md")
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "not run"
 # Pages of which every command runs on a cluster: in tests/e2e (readme_commands, examples),
 # tests/gitops and tests/flux.
@@ -47,9 +46,7 @@ def commands(block: str) -> Iterator[tuple[str, bool]]:
             yield command.strip(), above or MARK in comment.lower()
 
 
-BLOCKS = [
-    (page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == "sh"
-]
+BLOCKS = [(page, text) for page in PAGES for text in code(page.read_text())]
 
 
 @cache
@@ -62,16 +59,10 @@ def objects(page: Path) -> list[dict]:
     return found
 
 
-def labels(value: object) -> Iterator[dict]:
+def labels(value: object) -> list[dict]:
     """Labels of an object and of every pod template inside it."""
-    if isinstance(value, dict):
-        if isinstance(value.get("metadata"), dict):
-            yield value["metadata"].get("labels") or {}
-        for each in value.values():
-            yield from labels(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from labels(each)
+    found = [each.get("metadata") for each in parts(value)]
+    return [each.get("labels") or {} for each in found if isinstance(each, dict)]
 
 
 def selects(page: Path, command: str) -> bool | None:
@@ -111,7 +102,7 @@ def fates(page: Path, block: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in BLOCKS}), ids=name)
-def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
+def test_every_command_is_executed_or_checked_or_marked(page):
     """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it
     names exists.
     """
@@ -119,7 +110,7 @@ def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
     assert [command for command, what in found if what == "neither"] == []
 
 
-def test_a_group_of_jobs_is_waited_for_as_its_notes_say() -> None:
+def test_a_group_of_jobs_is_waited_for_as_its_notes_say():
     """charts/job-group/tests/notes_test.yaml has the selector of the notes."""
     (row,) = [
         line

@@ -2,8 +2,6 @@
 are run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -14,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from hack.paths import BIN, REPO
+from tests.helpers.pages import code
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.slow
 PAGE = (REPO / "CONTRIBUTING.md").read_text()
@@ -24,17 +24,13 @@ CHECK = "worker/src/gpuworker/accept/checks/randomness.py"
 
 
 def block(kind: str, text: str) -> str:
-    found = re.search(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
-    return found[1] if found else ""
+    return next(iter(code(text, kind)), "")
 
 
 def copied(folder: Path) -> Path:
     """The tracked and new files of the working tree."""
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
+    names = ran(
+        "git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPO
     ).stdout.splitlines()
     for name in names:
         if (REPO / name).is_file():
@@ -44,12 +40,10 @@ def copied(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
+def test_the_steps_of_an_example_work(title, tmp_path):
     repo, text = copied(tmp_path / "repo"), EXAMPLES[title]
     if patch := block("diff", text):
-        done = subprocess.run(
-            ["git", "apply", "-"], cwd=repo, input=patch, text=True, capture_output=True
-        )
+        done = ran("git", "apply", "-", cwd=repo, input=patch)
         assert done.returncode == 0, (
             f"the source has changed: write the diff of CONTRIBUTING.md anew\n{done.stderr}"
         )
@@ -79,5 +73,5 @@ def test_the_steps_of_an_example_work(title: str, tmp_path: Path) -> None:
     assert "written: " in done.stdout and "passed" in done.stdout
 
 
-def test_there_is_an_example_of_each_kind() -> None:
+def test_there_is_an_example_of_each_kind():
     assert {"value", "cause", "check"} <= {word for title in EXAMPLES for word in title.split()}

@@ -1,7 +1,5 @@
 """Findings are data: no regular expression reads text that this project wrote."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest
@@ -30,7 +28,7 @@ def imports_re(text: str) -> bool:
 
 
 @pytest.mark.parametrize("part", ["accept", "judgement", "fleet"])
-def test_only_modules_that_read_foreign_text_have_regular_expressions(part: str) -> None:
+def test_only_modules_that_read_foreign_text_have_regular_expressions(part):
     files = {
         str(path.relative_to(SOURCE)): path.read_text() for path in (SOURCE / part).rglob("*.py")
     }
@@ -39,6 +37,6 @@ def test_only_modules_that_read_foreign_text_have_regular_expressions(part: str)
     }
 
 
-def test_an_import_of_re_is_seen() -> None:
+def test_an_import_of_re_is_seen():
     assert imports_re("def f():\n    import re as _re") and imports_re("from re import match")
     assert not imports_re("import repeatability")

@@ -2,8 +2,6 @@
 written.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -19,17 +17,19 @@ from click.testing import CliRunner
 from gpuworker.launch.failure_causes import CAUSES
 from hack.paths import REPO
 from jobgen.cli import cli
+from tests.helpers.pages import code
+from tests.helpers.processes import ran
 
 README = (REPO / "README.md").read_text()
 FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md", "charts/*/README.md")
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))
 SCREEN = 30  # lines until the first command
 
 
 def commands(text: str) -> list[str]:
     """The lines of all sh blocks, continued lines joined, comments removed."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    lines = "".join(code(text)).replace("\\\n", " ").splitlines()
     return [line.split("   #")[0].strip() for line in lines]
 
 
@@ -48,7 +48,7 @@ def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
     )
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
     script = ["bash", "-o", "pipefail", "-c", command]
-    return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
+    return ran(*script, cwd=folder, env=env)
 
 
 def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:
@@ -71,7 +71,7 @@ INSTALLS = [(page, line) for page in PAGES for line in installs(page)]
 @pytest.mark.parametrize(
     ("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS]
 )
-def test_every_documented_installation_renders(page: Path, command: str) -> None:
+def test_every_documented_installation_renders(page, command):
     done = as_rendered(page, command)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     assert "kind: " in done.stdout
@@ -86,13 +86,13 @@ JOBGEN = [
 
 
 @pytest.mark.parametrize("command", JOBGEN)
-def test_every_documented_command_of_jobgen_has_the_options_that_it_shows(command: str) -> None:
+def test_every_documented_command_of_jobgen_has_the_options_that_it_shows(command):
     """Click reads all options, and then prints the help without running anything."""
     done = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--help"])
     assert done.exit_code == 0, done.output
 
 
-def test_the_names_of_the_readme_are_rendered() -> None:
+def test_the_names_of_the_readme_are_rendered():
     accept, run, demo = (rendered(line, REPO).stdout for line in installs(REPO / "README.md"))
     (service,) = re.findall(r"kubectl port-forward service/(\S+) 8080:80", README)
     assert f"name: {service}\n" in accept
@@ -103,7 +103,7 @@ def test_the_names_of_the_readme_are_rendered() -> None:
     )
 
 
-def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
+def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull():
     (version,) = {
         yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")
     }
@@ -113,7 +113,7 @@ def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     )
 
 
-def test_the_readme_is_short_and_begins_with_a_command() -> None:
+def test_the_readme_is_short_and_begins_with_a_command():
     lines = README.splitlines()
     assert len(lines) <= 95 and max(map(len, lines)) <= 120
     assert lines.index("make try") < SCREEN
@@ -131,8 +131,8 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
-def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
+@pages
+def test_every_link_leads_to_a_file_and_its_heading(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", without_blocks(page)):
         if "://" in target:
             continue
@@ -141,17 +141,16 @@ def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
         assert not anchor or file.suffix != ".md" or anchor in anchors(file), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
-def test_every_table_has_a_header_and_as_many_cells_in_each_row(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+@pages
+def test_every_table_has_a_header_and_as_many_cells_in_each_row(page):
+    for table in re.findall(r"(?:^\|.*\n)+", without_blocks(page), re.MULTILINE):
         rows = [re.split(r"(?<!\\)\|", row) for row in table.splitlines()]
         assert len(rows) > 2 and set("".join(rows[1])) <= set(" :-"), table
         assert {len(row) for row in rows} == {len(rows[0])}, table
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
-def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: Path) -> None:
+@pages
+def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page):
     roots = [REPO, page.parent, REPO / "worker/src/gpuworker"]
     tops = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
     named = re.findall(
@@ -163,30 +162,25 @@ def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: 
     assert [name for name in ours if not any((root / name).exists() for root in roots)] == []
 
 
-def test_make_targets_in_the_documentation_exist() -> None:
+def test_make_targets_in_the_documentation_exist():
     targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
-        named = {
-            target
-            for target in re.findall(
-                r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M
-            )
-        }
-        assert named <= targets, page
+        named = re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M)
+        assert {*named} <= targets, page
 
 
-def test_every_page_and_picture_is_in_the_readme() -> None:
+def test_every_page_and_picture_is_in_the_readme():
     files = [*(REPO / "docs").glob("*.md"), REPO / "docs/overview.svg"]
     assert [page.name for page in files if f"docs/{page.name}" not in README] == []
 
 
-def test_the_causes_of_the_comparison_are_those_of_the_launcher() -> None:
+def test_the_causes_of_the_comparison_are_those_of_the_launcher():
     rows = re.findall(r"\| (\d+) `([a-z0-9-]+)`", (REPO / "tests/baseline/RESULTS.md").read_text())
     assert len(rows) > 8
     assert set(rows) <= {(str(int(cause.code)), cause.key) for cause in CAUSES}
 
 
-def test_the_verdict_line_of_the_readme_is_one_of_the_launcher() -> None:
+def test_the_verdict_line_of_the_readme_is_one_of_the_launcher():
     code, cause = re.search(r"exit_code=(\d+) cause=([a-z-]+)", README).groups()
     (found,) = [each for each in CAUSES if each.key == cause]
     assert int(found.code) == int(code)

@@ -12,7 +12,7 @@ from hack.paths import REPO
 @pytest.mark.parametrize(
     "path", sorted((REPO / "requirements").glob("*.txt")), ids=lambda path: path.name
 )
-def test_locked_requirements_name_packages_only(path) -> None:
+def test_locked_requirements_name_packages_only(path):
     lines = [
         line for line in path.read_text().splitlines() if line and not line.startswith((" ", "#"))
     ]

@@ -3,8 +3,6 @@
 UPDATE_GOLDEN=1 writes the pictures.
 """
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -16,6 +14,7 @@ from jobgen.api import Options, to_values
 from kubectl_runs import report
 from kubectl_runs.judge import Status
 from tests.generator.cluster_objects import cluster
+from tests.helpers.pages import code
 from tests.helpers.terminal_picture import picture
 
 EXAMPLE = "values-examples/find-each-other/group.yaml"
@@ -95,7 +94,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_shows_what_its_command_prints(name: str) -> None:
+def test_a_picture_shows_what_its_command_prints(name):
     file, drawn = REPO / f"docs/{name}.svg", PICTURES[name]()
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(drawn)
@@ -105,10 +104,9 @@ def test_a_picture_shows_what_its_command_prints(name: str) -> None:
 @pytest.mark.parametrize(
     ("page", "printed"), [("jobgen", of_jobgen), ("kubectl-runs", of_kubectl_runs)]
 )
-def test_a_page_shows_what_its_commands_print(page: str, printed) -> None:
+def test_a_page_shows_what_its_commands_print(page, printed):
     text = (REPO / f"docs/{page}.md").read_text()
-    blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    shown = [line for block in blocks for line in block.splitlines() if line.strip()]
+    shown = [line for block in code(text, "text") for line in block.splitlines() if line.strip()]
     shown = [line for line in shown if not re.match(r"\d+ (note|error)s? in ", line)]
     lines = [without_age(line) for line in printed().splitlines()]
     assert shown

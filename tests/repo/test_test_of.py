@@ -1,22 +1,17 @@
 """`make test-of` finds tests of every source."""
 
-from __future__ import annotations
-
-import subprocess
-
 import pytest
 
 from hack import test_of
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 ROOTS = ("charts/shared", "generator/src", "gitops", "hack", "monitoring", "schemas", "worker")
-SOURCES = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOTS],
-    cwd=REPO, capture_output=True, text=True, check=True,
-).stdout.split()  # fmt: skip
+LISTED = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
+SOURCES = ran(*LISTED, *ROOTS, cwd=REPO, check=True).stdout.split()
 
 
-def test_every_source_has_tests() -> None:
+def test_every_source_has_tests():
     assert [path for path in SOURCES if not test_of.tests(path)] == []
 
 
@@ -34,6 +29,6 @@ def test_every_source_has_tests() -> None:
         "schemas/jobgroup/task.yaml": "tests/generator/test_jobgen_schemas.py",
     }.items(),
 )
-def test_a_source_has_the_tests_that_prove_it(path: str, test: str) -> None:
+def test_a_source_has_the_tests_that_prove_it(path, test):
     assert (REPO / path).is_file()
     assert test in test_of.tests(path)

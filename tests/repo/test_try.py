@@ -1,7 +1,5 @@
 """`make try`, with the torch of the tests in place of a download."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -13,11 +11,12 @@ import torch
 import yaml
 
 from hack.paths import REPO
+from tests.helpers.processes import ran
 
 pytestmark = pytest.mark.slow
 
 
-def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
+def test_each_part_shows_the_real_output_of_its_tool(tmp_path):
     """A group file is refused, the rank that hangs is named, an injected fault is found; the page
     has this machine.
     """
@@ -25,12 +24,12 @@ def test_each_part_shows_the_real_output_of_its_tool(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     (packages,) = (environment / "lib").glob("python*/site-packages")
     (packages / "tests.pth").write_text(f"{Path(torch.__file__).parent.parent}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hack.tryout"],
+    done = ran(
+        sys.executable,
+        "-m",
+        "hack.tryout",
         cwd=REPO,
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hack/tryout/group.yaml:11:12: error[wrong-type]" in done.stdout + done.stderr

@@ -2,8 +2,6 @@
 their chart.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -12,13 +10,10 @@ import yaml
 
 from hack.paths import REPO
 from tests.charts.test_charts_fabrics import FABRICS
-from tests.helpers.rendering import CHARTS, objects
+from tests.helpers.pages import code
+from tests.helpers.rendering import CHARTS, objects, schema
 from tests.repo.test_readme import README, installs, rendered
 
-SCHEMAS = {
-    chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text())
-    for chart in CHARTS
-}
 COMMANDS = {
     chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line)
     for chart in CHARTS
@@ -44,11 +39,7 @@ DEVICES = {
 SHOWN = [
     REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")
 ]
-BLOCKS = [
-    (page, text)
-    for page in SHOWN
-    for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-]
+BLOCKS = [(page, text) for page in SHOWN for text in code(page.read_text(), "yaml")]
 
 
 def chart_of(page: Path, text: str) -> str:
@@ -56,7 +47,7 @@ def chart_of(page: Path, text: str) -> str:
     if page.stem in CHARTS:
         return page.stem
     return next(
-        chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*SCHEMAS[chart]["properties"]}
+        chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*schema(chart)["properties"]}
     )
 
 
@@ -66,7 +57,7 @@ def accepted(command: str) -> list[dict]:
     return objects(done.stdout)
 
 
-def test_the_pages_show_values_of_both_charts_of_runs() -> None:
+def test_the_pages_show_values_of_both_charts_of_runs():
     assert {chart_of(page, text) for page, text in BLOCKS} == {"ddp-run", "job-group"}
     assert "--set program.preset=train" in COMMANDS["ddp-run"]
 
@@ -74,9 +65,7 @@ def test_the_pages_show_values_of_both_charts_of_runs() -> None:
 @pytest.mark.parametrize(
     ("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)]
 )
-def test_values_of_a_page_render_with_the_command_of_the_readme(
-    page: Path, text: str, tmp_path: Path
-) -> None:
+def test_values_of_a_page_render_with_the_command_of_the_readme(page, text, tmp_path):
     (tmp_path / "values.yaml").write_text(text)
     chart = chart_of(page, text)
     for command in RUNS.values() if chart == "ddp-run" else [COMMANDS[chart]]:
@@ -85,7 +74,7 @@ def test_values_of_a_page_render_with_the_command_of_the_readme(
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("fabric", FABRICS)
-def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:
+def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric, run):
     items = accepted(f"{RUNS[run]} -f {FABRICS[fabric]}")
     (job,) = [item for item in items if item["kind"] == "Job"]
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]

@@ -4,8 +4,6 @@ Their pods run nothing: KWOK sets them ready and gives them an address. The test
 only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -13,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack import test_cluster
 from hack.deps import go_tools
@@ -33,35 +32,22 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def nodes(cluster, tmp_path_factory) -> Iterator[list[str]]:
     """NODES nodes with 8 H100 each, tainted so that no other pod is scheduled to them."""
     stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
-    command = [
-        str(BIN / "kwok"),
-        "--kubeconfig",
-        os.environ["KUBECONFIG"],
-        "--manage-all-nodes=false",
-    ]
-    command += [
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--cidr=10.64.0.0/14",
-    ]
+    selector = "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"
+    command = [BIN / "kwok", "--manage-all-nodes=false", selector, "--cidr=10.64.0.0/14"]
+    command += ["--kubeconfig", os.environ["KUBECONFIG"]]
     command += [f"--config={stages / stage}.yaml" for stage in STAGES]
     names = [f"fake-{number:03d}" for number in range(NODES)]
     with log.open("w") as output:
         kwok = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        cluster.kubectl(
-            "apply",
-            "-f",
-            "-",
-            input=json.dumps(
-                {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
-            ),
-        )
+        objects = {"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(objects))
 
-        def ready() -> bool:
+        def ready():
             assert kwok.poll() is None, Path(log).read_text()[-2000:]
             states = cluster.kubectl("get", "nodes", "-l", "type=kwok", "--no-headers").splitlines()
             return len([line for line in states if line.split()[1] == "Ready"]) == NODES
@@ -74,19 +60,17 @@ def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         kwok.wait(20)
 
 
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata:
+  name: NAME
+  annotations: {kwok.x-k8s.io/node: fake}
+  labels: {type: kwok, kubernetes.io/hostname: NAME, nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+spec: {taints: [{key: kwok.x-k8s.io/node, value: fake, effect: NoSchedule}]}
+status: {capacity: &all {cpu: "128", memory: 1Ti, nvidia.com/gpu: "8", pods: "110"}, allocatable: *all}
+"""
+
+
 def node(name: str) -> dict:
-    capacity = {"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"}
-    labels = {
-        "type": "kwok",
-        "kubernetes.io/hostname": name,
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {
-            "taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]
-        },
-        "status": {"capacity": capacity, "allocatable": capacity},
-    }
+    return yaml.safe_load(NODE.replace("NAME", name))

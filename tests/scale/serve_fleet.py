@@ -4,8 +4,6 @@ Nodes are simulated: threads send the report of one node each, at a random momen
 HTTP are real.
 """
 
-from __future__ import annotations
-
 import argparse
 import concurrent.futures
 import copy
@@ -42,12 +40,8 @@ def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
             gpu["uuid"] = f"GPU-{index}-{gpu['device']}"
         for number in (m for check in report["checks"] for m in check["measurements"]):
             number["value"] *= 1.04 + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
-            if (index, number["device"], number["name"]) == (
-                SLOW_NODE,
-                f"cuda:{SLOW_GPU}",
-                "gemm_bf16",
-            ):
-                number["value"] *= 0.6
+            place = (SLOW_NODE, f"cuda:{SLOW_GPU}", "gemm_bf16")
+            number["value"] *= 0.6 if (index, number["device"], number["name"]) == place else 1
         yield json.dumps(report).encode()
 
 
@@ -69,7 +63,7 @@ def measure(nodes: int, gpus: int, spread_s: float) -> dict[str, object]:
     begun, address = time.monotonic() + 5, f"http://127.0.0.1:{port}/reports"
     moments = [begun + chance.random() * spread_s for _ in range(nodes)]
 
-    def send(moment: float, report: bytes) -> None:
+    def send(moment, report):
         time.sleep(max(0.0, moment - time.monotonic()))
         assert client.send(report, address, 120) == ""
 

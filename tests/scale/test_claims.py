@@ -4,44 +4,25 @@ are real.
 The devices are those of hand-made ResourceSlices on simulated nodes: no driver prepares them.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.kube import Cluster, Namespace, wait_until
+from tests.helpers.kube import Namespace, wait_until
+from tests.helpers.rendering import claimed
 from tests.scale.test_scale import ON_FAKE_NODES, bound, until_bound
 from tests.scale.test_scale import space as space  # a fixture
 
 RANKS, GPUS, WITH_DEVICES = 4, 8, 6
-CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
-USES = {"resources": {"claims": [{"name": "gpus"}]}}
-PLACES = {name: ON_FAKE_NODES[name] for name in ("nodeSelector", "tolerations")}
-TEMPLATE = {"spec": {"resourceClaims": CLAIMS, "containers": [USES]}}
-TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept", **USES}]}}
-CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
-RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **PLACES}
-TASK = {
-    "numNodes": RANKS,
-    "run": "true",
-    "accelerator": {"types": ["H100"], "count": GPUS},
-    "podTemplate": TEMPLATE,
-}
-GROUP = {"name": "grp", "tasks": {"t": TASK}, "gpuResourceName": "", **ON_FAKE_NODES}
+JOB = {"workload": "job", "fleet": {"enabled": False}}
 CHARTS = {
-    "Job of ddp-run": ("ddp-run", RUN),
-    "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
-    "Job of gpu-accept": (
-        "gpu-accept",
-        {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS}
-        | CLAIMED
-        | PLACES,
-    ),
-    "JobSet of job-group": ("job-group", GROUP),
-    "Jobs of job-group": ("job-group", GROUP | {"workload": "jobs"}),
+    "Job of ddp-run": ("ddp-run", {}),
+    "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}),
+    "Job of gpu-accept": ("gpu-accept", JOB),
+    "JobSet of job-group": ("job-group", {}),
+    "Jobs of job-group": ("job-group", {"workload": "jobs"}),
 }
 
 
@@ -72,7 +53,7 @@ spec: {spec: {devices: {requests: [{name: gpus, exactly: {deviceClassName: DRIVE
 
 
 @pytest.fixture
-def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str]:
+def driver(cluster, space, nodes) -> Iterator[str]:
     """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of
     a node.
     """
@@ -89,10 +70,13 @@ def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str
     cluster.kubectl("delete", "resourceslices,deviceclasses", "--selector", f"driver={name}")
 
 
-def claim_all(space: Namespace, driver: str, count: int) -> None:
-    space.kubectl(
-        "apply", "-f", "-", input=CLAIM.replace("DRIVER", driver).replace("COUNT", str(count))
-    )
+def claim_all(space: Namespace, driver: str, count: int):
+    space.apply(CLAIM.replace("DRIVER", driver).replace("COUNT", str(count)))
+
+
+def install(space: Namespace, chart: str, values: dict):
+    values = claimed(chart, nodes=RANKS) | values | ON_FAKE_NODES
+    space.install("run", chart, values=json.dumps(values))
 
 
 def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
@@ -106,9 +90,8 @@ def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("case", CHARTS)
-def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, case: str) -> None:
-    chart, values = CHARTS[case]
-    space.install("run", chart, values=json.dumps(values))
+def test_every_pod_gets_the_devices_of_its_node(space, driver, case):
+    install(space, *CHARTS[case])
     until_bound(space, RANKS, 120)
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in space.objects("pods")}
     expected = {
@@ -118,19 +101,15 @@ def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, c
     assert len(set(nodes.values())) == RANKS, "no device is given away twice"
 
 
-def test_a_pod_whose_devices_no_node_has_gets_no_node(space: Namespace, driver: str) -> None:
+def test_a_pod_whose_devices_no_node_has_gets_no_node(space, driver):
     space.kubectl("delete", "resourceclaimtemplate", "gpus")
     claim_all(space, driver, GPUS + 1)
-    chart, values = CHARTS["Job of ddp-run"]
-    space.install("run", chart, values=json.dumps(values))
+    install(space, "ddp-run", {})
 
-    def refused() -> list[str]:
-        events = [
-            event for event in space.objects("events") if event["reason"] == "FailedScheduling"
-        ]
-        return [
-            event["message"] for event in events if "cannot allocate all claims" in event["message"]
-        ]
+    def refused():
+        events = [each for each in space.objects("events") if each["reason"] == "FailedScheduling"]
+        messages = [each["message"] for each in events]
+        return [text for text in messages if "cannot allocate all claims" in text]
 
     wait_until(refused, "the scheduler has tried", 60)
     assert bound(space) == (RANKS, 0)

@@ -4,10 +4,7 @@ pods.
 Run by `make scale`. Each test prints its figures.
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,18 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.helpers.kube import REPO, Cluster, Namespace, run, start_pod, wait_until
+from tests.e2e.test_kueue import QUEUES
+from tests.helpers.kube import REPO, Namespace, run, start_pod, wait_until
+from tests.helpers.processes import ran
 from tests.helpers.rendering import objects, pod_templates
 
-ON_FAKE_NODES = {
-    "nodeSelector": {"type": "kwok"},
-    "tolerations": [{"operator": "Exists"}],
-    "schemaVersion": 1,
-}
+ON_FAKE_NODES = {"nodeSelector": {"type": "kwok"}, "tolerations": [{"operator": "Exists"}]}
 
 
 @pytest.fixture
-def space(cluster: Cluster) -> Iterator[Namespace]:
+def space(cluster) -> Iterator[Namespace]:
     name = f"scale-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     yield Namespace(cluster, name)
@@ -40,22 +35,17 @@ def values(ranks: int, gpus: int = 8, **more: object) -> dict:
     task = {"numNodes": ranks, "run": "python3 train.py", "resources": {"requests": {"cpu": "1"}}}
     if gpus:
         task["accelerator"] = {"types": ["H100"], "count": gpus}
-    return {"name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
+    return {"schemaVersion": 1, "name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
 
 
 def bound(space: Namespace) -> tuple[int, int]:
     """Number of pods, and number of pods with a node."""
-    lines = space.kubectl(
-        "get",
-        "pods",
-        "-o",
-        r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}",
-        "--chunk-size=0",
-    ).split("\n")[:-1]
+    nodes = r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}"
+    lines = space.kubectl("get", "pods", "-o", nodes, "--chunk-size=0").split("\n")[:-1]
     return len(lines), sum(bool(line) for line in lines)
 
 
-def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
+def until_bound(space: Namespace, ranks: int, deadline_s: float = 300):
     end = time.monotonic() + deadline_s
     while (state := bound(space)) != (ranks, ranks):
         assert time.monotonic() < end, (
@@ -74,23 +64,13 @@ def install(space: Namespace, given: dict) -> float:
 
 def bare_pods(space: Namespace, given: dict) -> float:
     """Seconds for the same pods without Job, JobSet and Helm: `kubectl create` of a list."""
-    command = [
-        "helm",
-        "template",
-        "grp",
-        str(REPO / "charts/job-group"),
-        "--namespace",
-        space.name,
-        *space.cluster.helm_image(),
-    ]
-    items = objects(run(*command, "-f", "-", input=json.dumps(given)))
+    chart = str(REPO / "charts/job-group")
+    command = ["helm", "template", "grp", chart, "--namespace", space.name]
+    command += [*space.cluster.helm_image(), "-f", "-"]
+    items = objects(run(*command, input=json.dumps(given)))
+    pod = {"apiVersion": "v1", "kind": "Pod"}
     pods = [
-        {
-            **each,
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {**each["metadata"], "name": f"bare-{number}"},
-        }
+        each | pod | {"metadata": {**each["metadata"], "name": f"bare-{number}"}}
         for number, each in enumerate(pod_templates(items))
     ]
     manifests = [item for item in items if item["kind"] in ("ConfigMap", "Service")] + pods
@@ -101,17 +81,15 @@ def bare_pods(space: Namespace, given: dict) -> float:
     return time.monotonic() - start
 
 
-def resolves_all(space: Namespace, names: list[str]) -> None:
+def resolves_all(space: Namespace, names: list[str]):
     """Resolve every name of the group in a pod on a real node."""
     script = "import socket, sys\nfor name in sys.stdin.read().split(): socket.getaddrinfo(name, None)\nprint('ok')"
     start_pod(space, "resolver", ["sleep", "600"])
     space.kubectl("wait", "pod/resolver", "--for=condition=Ready", "--timeout=60s")
 
-    def all_resolve() -> bool:
-        done = subprocess.run(
-            ["kubectl", "-n", space.name, "exec", "-i", "resolver", "--", "python3", "-c", script],
-            input=" ".join(names), capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+    def all_resolve():
+        resolver = ("kubectl", "-n", space.name, "exec", "-i", "resolver")
+        done = ran(*resolver, "--", "python3", "-c", script, input=" ".join(names), timeout=120)
         return done.stdout.strip() == "ok"
 
     wait_until(all_resolve, f"{len(names)} names in DNS", 120)
@@ -119,7 +97,7 @@ def resolves_all(space: Namespace, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("workload", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
-def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks: int) -> None:
+def test_time_until_every_pod_has_a_node(space, workload, ranks):
     """Compared with bare pods, alternating; the goal is at most 1.15 times their time."""
     given = values(ranks, gpus=8 if ranks <= 64 else 0, workload=workload)
     ours, bare = [], []
@@ -129,7 +107,7 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
             size = len(json.dumps(space.objects("jobset")[0]))
             print(f"\nJobSet of {ranks} ranks: {size / 1000:.0f} KB as JSON")
         resolves_all(space, [f"t-{rank}.big" for rank in range(ranks)])
-        run("helm", "uninstall", "grp", "-n", space.name)
+        space.helm("uninstall", "grp")
         wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
         bare.append(bare_pods(space, given))
         space.kubectl(
@@ -143,22 +121,17 @@ def test_time_until_every_pod_has_a_node(space: Namespace, workload: str, ranks:
     assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
-QUEUES = (REPO / "tests/e2e/test_kueue.py").read_text().split('QUEUES = """\\\n')[1].split('"""')[0]
-
-
-def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
+def test_a_kueue_pod_group_of_256(space):
     """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one
     pod group.
     """
-    space.kubectl(
-        "apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000)
-    )
+    space.apply(QUEUES.format(name=space.name, namespace=space.name, quota=1000))
     try:
         seconds = install(space, values(256, gpus=0, workload="jobs", kueue={"queueName": "queue"}))
         print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
         assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
     finally:
-        run("helm", "uninstall", "grp", "-n", space.name)
+        space.helm("uninstall", "grp")
         # Kueue releases pods that have ended; pods of simulated nodes never end.
         space.kubectl("delete", "workloads.kueue.x-k8s.io", "--all", "--wait=false")
         wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
@@ -166,13 +139,13 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
             space.kubectl("delete", kind, space.name, "--wait=false")
 
 
-def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
+def test_a_hundred_groups_in_one_namespace(space):
     """Group names that are prefixes of each other, with equal tasks: each name resolves to the
     group's own pods.
     """
     groups = [f"g-{number}" for number in range(100)]
 
-    def start(group: str) -> None:
+    def start(group):
         given = {**values(2, gpus=0), "name": group}
         space.install(group, "job-group", values=json.dumps(given))
 
@@ -185,11 +158,7 @@ def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
     for group in groups[:3]:
         slices = space.objects("endpointslices", f"kubernetes.io/service-name={group}")
         pods = {pod["status"]["podIP"] for pod in space.objects("pods", f"job-group/name={group}")}
-        assert {
-            address
-            for part in slices
-            for endpoint in part["endpoints"]
-            for address in endpoint["addresses"]
-        } == pods
+        endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
+        assert {address for each in endpoints for address in each["addresses"]} == pods
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
+        list(pool.map(lambda group: space.helm("uninstall", group), groups))

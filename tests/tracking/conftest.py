@@ -2,14 +2,10 @@
 environment `track`.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,39 +13,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes import free_port, until
+from tests.helpers.processes import free_port, serving, until
 from tests.tracking import pluto_stand_in
 from tests.tracking.pluto_stand_in import FaultyHandler, FaultyServer
 
 
 class Mlflow:
     def __init__(self, port: int):
+        from mlflow.tracking import MlflowClient  # of the environment `track`
+
         self.uri = f"http://127.0.0.1:{port}"
 
-    def call(self, path: str, body: dict | None = None) -> dict:
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(
-            f"{self.uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
+        self.client = MlflowClient(self.uri)
 
-    def runs(self, experiment: str) -> list[dict]:
-        experiments = self.call("experiments/search", {"max_results": 100}).get("experiments", [])
-        numbers = [each["experiment_id"] for each in experiments if each["name"] == experiment]
-        return (
-            self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
-        )
+    def runs(self, experiment: str) -> list:
+        found = self.client.get_experiment_by_name(experiment)
+        return [*self.client.search_runs([found.experiment_id])] if found else []
 
-    def steps(self, run: dict, key: str = "loss") -> list[int]:
-        found = self.call(
-            f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000"
-        )
-        return sorted(int(point.get("step", 0)) for point in found.get("metrics", []))
+    def steps(self, run) -> list[int]:
+        history = self.client.get_metric_history(run.info.run_id, "loss")
+        return sorted(point.step for point in history)
 
 
 @pytest.fixture(scope="session")
-def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+def mlflow(tmp_path_factory) -> Iterator[Mlflow]:
     folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
     server = Mlflow(port)
     command = [Path(sys.executable).with_name("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port),
@@ -62,7 +49,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
             command, env={**os.environ, **more}, stdout=log, stderr=log, start_new_session=True
         )
 
-    def ready() -> bool:
+    def ready():
         assert process.poll() is None, (folder / "log").read_text()
         try:
             with urllib.request.urlopen(f"{server.uri}/health", timeout=5) as answer:
@@ -87,7 +74,7 @@ class Proxy(FaultyServer):
 class Forward(FaultyHandler):
     server: Proxy
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         body = self.body()
         if self.apply_fault():
             return
@@ -106,17 +93,13 @@ class Forward(FaultyHandler):
 
 
 def served(server: FaultyServer) -> Iterator:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.fault = ""
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server):
+        yield server
+        server.fault = ""
 
 
 @pytest.fixture
-def proxy(mlflow: Mlflow) -> Iterator[Proxy]:
+def proxy(mlflow) -> Iterator[Proxy]:
     yield from served(Proxy(mlflow.uri))
 
 

@@ -49,7 +49,7 @@ class FaultyHandler(BaseHTTPRequestHandler):
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def respond(self, data: dict | bytes, code: int = 200) -> None:
+    def respond(self, data: dict | bytes, code: int = 200):
         text = data if isinstance(data, bytes) else json.dumps(data).encode()
         try:
             self.send_response(code)
@@ -60,14 +60,14 @@ class FaultyHandler(BaseHTTPRequestHandler):
         except OSError:
             pass  # the client has closed the connection
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_: object):
         """No log: the tests read the record."""
 
 
 class Server(FaultyServer):
     """One more fault, `cancel`: a user has cancelled the run."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.runs: dict[int, dict] = {}  # run number -> its data
         super().__init__(Handler)
 
@@ -92,12 +92,12 @@ class Handler(FaultyHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         """A file, at the address that /files has returned: /upload/RUN/NAME."""
         self.body()
         self.respond({})
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.body()
         if self.apply_fault():
             return
@@ -156,5 +156,5 @@ def terminal(run: dict) -> list[str]:
     return [status for status in run["statuses"] if status in TERMINAL]
 
 
-def refuse(constant: str) -> None:
+def refuse(constant: str):
     raise ValueError(f"{constant} is not JSON")

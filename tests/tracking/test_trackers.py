@@ -3,8 +3,6 @@
 No fault of a server may end, hold or delay the training; what the server has afterwards is counted.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -37,7 +35,7 @@ def start(folder: Path, model: tuple, *flags: object, world: int = 1, **variable
 
 def stopped_run(
     folder: Path, model: tuple, *flags: object, number: int = signal.SIGTERM, **variables: object
-) -> None:
+):
     """A start that is cut off amid the training, when the tracker knows its run."""
     more = {"known": "state=started", "RUN_ID": "run", "PLUTO_DIR": folder, **variables}
     ranks = cut_off(SLOW, folder, 30, number, *model, *flags, **more)
@@ -53,7 +51,7 @@ def pluto_at(server) -> dict[str, str]:
     return {"PLUTO_API_KEY": KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls}
 
 
-def assert_undisturbed(ranks: Ranks) -> None:
+def assert_undisturbed(ranks: Ranks):
     ranks.end(0)
     assert float(ranks.fact("GAP", "seconds")) < LONGEST_STEP_S, ranks.output
     assert ranks.fact("DONE", "status") == "finished"
@@ -62,10 +60,9 @@ def assert_undisturbed(ranks: Ranks) -> None:
 def test_mlflow_gets_one_finished_run_with_all_points(tmp_path, model, mlflow):
     assert_undisturbed(start(tmp_path, model, world=2, **mlflow_at(mlflow.uri, "good")))
     [run] = mlflow.runs("good")
-    assert run["info"]["status"] == "FINISHED" and run["info"]["run_name"] == "run"
+    assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert mlflow.steps(run) == list(range(1, STEPS + 1))
-    params = {each["key"]: each["value"] for each in run["data"]["params"]}
-    assert params["lr"] == "0.001" and params["seed"] == "42"
+    assert run.data.params["lr"] == "0.001" and run.data.params["seed"] == "42"
 
 
 MATRIX = [
@@ -90,7 +87,7 @@ def test_no_fault_of_mlflow_disturbs_the_training(tmp_path, model, mlflow, proxy
     if proxy.fault:
         assert "[TRACK]" in ranks.output and "state=unsent" in ranks.output
     else:
-        assert runs[0]["info"]["status"] == "FINISHED"
+        assert runs[0].info.status == "FINISHED"
         assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), (
             "what was not sent in time is sent later"
         )
@@ -102,10 +99,10 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
     stopped_run(tmp_path, model, "--save-every", 5, number=number, **at)
     until(lambda: mlflow.runs(f"again {number}"), "what the killed process left is sent", 30)
     [run] = mlflow.runs(f"again {number}")
-    assert run["info"]["status"] == "RUNNING"
+    assert run.info.status == "RUNNING"
     start(tmp_path, model, "--save-every", 5, **at).end(0)
     [run] = mlflow.runs(f"again {number}")
-    assert run["info"]["status"] == "FINISHED"
+    assert run.info.status == "FINISHED"
     assert sorted({*mlflow.steps(run)}) == list(range(1, STEPS + 1))
 
 
@@ -120,7 +117,7 @@ def test_a_run_that_fails_is_marked_so(tmp_path, model, mlflow):
         fail.write_text("fail")
         assert process.wait(120) == 1
     [run] = mlflow.runs("failed")
-    assert run["info"]["status"] == "FAILED"
+    assert run.info.status == "FAILED"
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path, model):

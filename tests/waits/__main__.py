@@ -6,11 +6,7 @@ if that is a command which the notes of a chart name. Each release has a namespa
 cluster, on CPUs; several run at once.
 """
 
-from __future__ import annotations
-
-import json
 import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +16,8 @@ from hack import test_cluster
 from hack.deps import go_tools
 from hack.paths import REPO, ToolError, between, main
 from tests.helpers.kube import Cluster, new_namespace
+from tests.helpers.processes import ran
+from tests.helpers.rendering import sets
 
 PAGE = REPO / "docs" / "operate.md"
 RELEASE = "run"
@@ -50,17 +48,8 @@ def installs(*flags: str) -> Rows:
 
 
 def waits(kind: str, condition: str) -> tuple[str, ...]:
-    return (
-        "kubectl",
-        "wait",
-        kind,
-        f"--selector=app.kubernetes.io/instance={RELEASE}",
-        f"--for={condition}",
-    )
-
-
-def rollout(what: str) -> tuple[str, ...]:
-    return ("kubectl", "rollout", "status", what)
+    of_release = f"--selector=app.kubernetes.io/instance={RELEASE}"
+    return "kubectl", "wait", kind, of_release, f"--for={condition}"
 
 
 TEST = {"`helm test`": ("helm", "test", RELEASE)}
@@ -68,11 +57,8 @@ ABSENT = {"resources": {"requests": {"cpu": "900"}}}  # no node has them
 
 
 def fleet(nodes: int, system: str = "linux", **values: object) -> dict:
-    checks = {
-        "device": "cpu",
-        "checks": ["environment", "compute"],
-        "fleet": {"deadlineSeconds": 100},
-    }
+    checks = {"device": "cpu", "checks": ["environment", "compute"]}
+    checks |= {"fleet": {"deadlineSeconds": 100}}
     return {"nodes": nodes, "nodeSelector": {"kubernetes.io/os": system}, **checks, **values}
 
 
@@ -85,12 +71,18 @@ def of_fleets(nodes: int) -> Table:
         "fewer nodes than `nodes`": fleet(nodes + 1),
         "pods that never start": fleet(nodes, **ABSENT),
     }
+    rollout = ("kubectl", "rollout", "status")
     of_a_job = {"`kubectl wait` of the Job (`workload: job`)": waits("job", "condition=Complete")}
     page = {
-        "`kubectl rollout status` of the page": rollout(f"deployment/{RELEASE}-gpu-accept-fleet"),
+        "`kubectl rollout status` of the page": (
+            *rollout,
+            f"deployment/{RELEASE}-gpu-accept-fleet",
+        ),
         **TEST,
     }
-    less = {"`kubectl rollout status` of the DaemonSet": rollout(f"daemonset/{RELEASE}-gpu-accept")}
+    less = {
+        "`kubectl rollout status` of the DaemonSet": (*rollout, f"daemonset/{RELEASE}-gpu-accept")
+    }
     after = [(page, {}), (of_a_job, {"workload": "job"}), (less, {})]
     wait = installs("--wait")
     return Table("waits", "gpu-accept", 150, situations, wait, after, {*wait, *page, *of_a_job})
@@ -103,24 +95,15 @@ def of_runs() -> Table:
         "a program fails": {**small, "program": {"args": ["-m", "unittest", "no_such_module"]}},
         "its pods never start": {**small, **ABSENT},
     }
-    job, jobs = (
-        {"`kubectl wait job --for=condition=Complete`": waits("job", "condition=Complete")},
-        "--wait-for-jobs",
-    )
-    wait = installs("--wait") | installs("--wait", jobs)
-    return Table(
-        "ddp-run",
-        "ddp-run",
-        75,
-        situations,
-        wait,
-        [({**TEST, **job}, {})],
-        {*installs("--wait", jobs), *job},
-    )
+    job = {"`kubectl wait job --for=condition=Complete`": waits("job", "condition=Complete")}
+    jobs = installs("--wait", "--wait-for-jobs")
+    wait = installs("--wait") | jobs
+    after = [({**TEST, **job}, {})]
+    return Table("ddp-run", "ddp-run", 75, situations, wait, after, {*jobs, *job})
 
 
 def of_groups() -> Table:
-    def group(run: str, **resources: object) -> dict:
+    def group(run, **resources):
         tasks = {"a": {"run": run, **resources}, "b": {"run": "sleep 3"}}
         return {"schemaVersion": 1, "name": "pair", "tasks": tasks}
 
@@ -150,7 +133,7 @@ def ended(table: Table, command: list[str]) -> tuple[int, str]:
     """Exit code, and a cell: `0, 31 s`."""
     begun = time.monotonic()
     command += [f"--timeout={table.timeout_s}s"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=table.timeout_s + 120)
+    done = ran(*command, timeout=table.timeout_s + 120)
     print(" ".join(command[:3]), done.returncode, done.stderr.strip()[-200:], flush=True)
     return done.returncode, f"{done.returncode}, {time.monotonic() - begun:.0f} s"
 
@@ -159,18 +142,15 @@ def tried(
     cluster: Cluster, table: Table, values: dict, rows: Rows, installing: bool
 ) -> dict[str, tuple[int, str]]:
     """Row -> exit code and cell, of a release of its own."""
-    settings = [
-        word
-        for key, value in values.items()
-        for word in ("--set-json", f"{key}={json.dumps(value)}")
-    ]
     with new_namespace(cluster) as space, ThreadPoolExecutor(len(rows)) as pool:
         if installing:
             ((helm, *flags),) = rows.values()
             chart = str(REPO / "charts" / table.chart)
-            commands = [[helm, "install", RELEASE, chart, *flags, *cluster.helm_image(), *settings]]
+            commands = [
+                [helm, "install", RELEASE, chart, *flags, *cluster.helm_image(), *sets(**values)]
+            ]
         else:
-            space.install(RELEASE, table.chart, *settings)
+            space.install(RELEASE, table.chart, *sets(**values))
             commands = [[*words] for words in rows.values()]
         commands = [[*words, "--namespace", space.name] for words in commands]
         return dict(
@@ -204,15 +184,13 @@ def write(cluster: Cluster, table: Table) -> list[str]:
         f"| {row} | {' | '.join(each[row] for each in columns.values())} |"
         for row in columns[success]
     ]
-    first, last = (
-        f"<!-- {table.name}: written by `make wait-table` -->",
-        f"<!-- end of {table.name} -->",
-    )
+    first = f"<!-- {table.name}: written by `make wait-table` -->"
+    last = f"<!-- end of {table.name} -->"
     PAGE.write_text(between(PAGE.read_text(), first, last, "\n{}\n".format("\n".join(lines))))
     return wrong
 
 
-def entry() -> None:
+def entry():
     os.environ |= test_cluster.prepare()
     cluster = Cluster(os.environ["WORKER_IMAGE"])
     known = {table.name: table for table in tables(len(cluster.schedulable_nodes()))}

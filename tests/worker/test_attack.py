@@ -9,8 +9,6 @@ collector must only survive them.
 chooses others.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import itertools
 import json
@@ -29,6 +27,7 @@ from gpuworker.launch.protocol import NodeInfo, Status
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.fleet_reports import broken_report, complete_report
+from tests.helpers.group_agents import codes
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
 from tests.helpers.launchers import Run
 from tests.helpers.processes import alive, descendants, free_port, until
@@ -40,6 +39,7 @@ SEED = os.environ.get("ATTACK_SEED", "1")
 KEY = b"k" * 32
 SLOW = 40  # connections that stay open meanwhile
 PATIENCE_S = 120 + MESSAGES // 10
+timeout = pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 # an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
 MOST_MIB = 110
 
@@ -55,7 +55,7 @@ def settings(key, tmp_path) -> dict[str, object]:
     return {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
 
 
-def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
+def attack(address: str, port: int, valid: bytes, secret: bytes):
     """Send the messages, some at a time. No answer contains the secret."""
     with slow_clients(address, port, valid, SLOW), concurrent.futures.ThreadPoolExecutor(4) as pool:
         sent = itertools.islice(messages(valid, SEED), MESSAGES)
@@ -63,7 +63,7 @@ def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
             assert secret not in answer, (kind, answer)
 
 
-def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings) -> None:
+def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings):
     run = Run(start, tmp_path)
     first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", **settings)
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
@@ -83,7 +83,7 @@ def group(group, settings):
     return group
 
 
-def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
+def test_strangers_neither_release_nor_end_a_group(group, key):
     leader = group.start_rank("buffer-0", "echo ran")
     until(lambda: listens(leader.address, GROUP_AGENT_PORT), "the agent listens")
     request = encode(Request("rl-1" if key else "other", "0", "trainer-0"))
@@ -92,19 +92,19 @@ def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
     assert "\nran" not in leader.output(), "a stranger released the group"
     peak = peak_mib(leader.sidecar.pid)
     others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
-    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0], leader.output("agent")
+    assert codes(*others, leader) == [0, 0, 0], leader.output("agent")
     assert peak < MOST_MIB and "Traceback" not in leader.output("agent"), leader.output("agent")
 
 
 class Collector:
     """`accept-report serve` as a process that can be killed and started again."""
 
-    def __init__(self, start, folder, nodes: int, **variables: object) -> None:
+    def __init__(self, start, folder, nodes: int, **variables: object):
         self.start, self.folder, self.nodes, self.variables = start, folder, nodes, variables
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/reports"
 
-    def begin(self) -> None:
+    def begin(self):
         arguments = [f"--port={self.port}", "--run-id=1", f"--report-dir={self.folder}"]
         arguments += [f"--expect-nodes={self.nodes}", "--interval=60"]
         self.program = self.start(
@@ -121,7 +121,7 @@ class Collector:
             return json.load(response)
 
 
-def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
+def test_strangers_hand_in_no_report(start, tmp_path, key, settings):
     collector = Collector(start, tmp_path / "reports", 1, **settings)
     collector.begin()
     until(collector.serves, "the collector serves")
@@ -138,8 +138,8 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     assert peak < MOST_MIB and "Traceback" not in collector.program.output, collector.program.output
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
-def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
+@timeout
+def test_a_killed_collector_loses_no_report(start, tmp_path):
     """A report counts as handed in when the collector has acknowledged it; until then its pod sends
     it again.
     """
@@ -163,9 +163,9 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     assert names == {f"n{number}" for number in range(nodes)}
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
+@timeout
 @pytest.mark.parametrize("key", [KEY], ids=["key"])
-def test_a_killed_agent_changes_nothing(group) -> None:
+def test_a_killed_agent_changes_nothing(group):
     rng = random.Random(SEED)
     run = "until [ -e ../../../stop ]; do sleep 0.1; done"
     ranks = [group.start_rank(host, run) for host in ("buffer-0", "trainer-0", "trainer-1")]
@@ -176,7 +176,7 @@ def test_a_killed_agent_changes_nothing(group) -> None:
         rank.start_agent()
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     (group.folder / "stop").touch()
-    assert [rank.wait() for rank in ranks] == [0, 0, 0], [rank.output() for rank in ranks]
+    assert codes(*ranks) == [0, 0, 0], [rank.output() for rank in ranks]
 
 
 # It never ends by itself, and takes a moment to save.
@@ -194,9 +194,9 @@ while True:
 NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node-lost"}
 
 
-@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
+@timeout
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
+def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim):
     """At any instant: before the nodes join, in the rendezvous, or while the program runs. The
     other node saves.
     """

@@ -1,7 +1,5 @@
 """Programs work when the output takes ASCII only, and without docstrings and asserts (python -OO)."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator
@@ -31,7 +29,7 @@ def called(tree: ast.AST) -> set[str]:
     }
 
 
-def test_every_program_escapes_what_its_output_cannot_encode() -> None:
+def test_every_program_escapes_what_its_output_cannot_encode():
     programs = [
         (path, tree) for path, tree in trees() if '__name__ == "__main__"' in path.read_text()
     ]
@@ -44,7 +42,7 @@ def test_every_program_escapes_what_its_output_cannot_encode() -> None:
     assert missing == []
 
 
-def test_nothing_relies_on_docstrings_or_asserts() -> None:
+def test_nothing_relies_on_docstrings_or_asserts():
     found = [
         f"{path.name}:{node.lineno}" for path, tree in trees() for node in ast.walk(tree)
         if isinstance(node, ast.Assert)
@@ -53,7 +51,7 @@ def test_nothing_relies_on_docstrings_or_asserts() -> None:
     assert found == []
 
 
-def test_log_lines_reach_an_output_in_ascii(start) -> None:
+def test_log_lines_reach_an_output_in_ascii(start):
     run = start(
         "-c", "from gpuworker.runtime.log import log; log('X', a='\\u2026 \\u2192')", **ASCII
     )
@@ -63,7 +61,7 @@ def test_log_lines_reach_an_output_in_ascii(start) -> None:
 @pytest.mark.parametrize(
     "encoding", ["utf-16", "utf-32", "cp037", "utf-7", "utf-8-sig", "idna", "latin-1"]
 )
-def test_an_output_in_any_encoding_is_readable(start, encoding: str) -> None:
+def test_an_output_in_any_encoding_is_readable(start, encoding):
     program = "from gpuworker.runtime.command_line import escape_output; escape_output(); print('[X] a=b+c \u20ac')"
     run = start("-c", program, PYTHONIOENCODING=encoding)
     assert run.wait() == 0, run.output
@@ -73,21 +71,19 @@ def test_an_output_in_any_encoding_is_readable(start, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["fleet.cli", "group.agent", "launch.launcher"])
-def test_programs_print_text_whatever_the_variable_of_the_encoding_is(start, module: str) -> None:
+def test_programs_print_text_whatever_the_variable_of_the_encoding_is(start, module):
     run = start("-m", f"gpuworker.{module}", "--help", PYTHONIOENCODING="utf-16")
     assert run.wait() == 0 and run.stdout.read_bytes().startswith(b"usage: "), run.output
 
 
-def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(
-    start, tmp_path: Path
-) -> None:
+def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(start, tmp_path):
     run = Run(start, tmp_path)
     run.pod(0, 1, PYTHONIOENCODING="utf-16")
     assert run.wait() == [0] and "[DONE] node=0" in run.output, run.output
 
 
 @pytest.mark.parametrize("options", [[], ["-OO"]], ids=["ascii", "ascii, -OO"])
-def test_reports_are_merged_in_ascii(start, tmp_path: Path, options: list[str]) -> None:
+def test_reports_are_merged_in_ascii(start, tmp_path, options):
     (tmp_path / "n1.json").write_text(
         json.dumps(complete_report("n1")).replace("TFLOP/s", "TFLOP·s⁻¹")
     )
@@ -101,7 +97,7 @@ def test_reports_are_merged_in_ascii(start, tmp_path: Path, options: list[str]) 
 
 
 @pytest.mark.slow
-def test_a_node_is_tested_in_ascii_without_docstrings(start, tmp_path: Path) -> None:
+def test_a_node_is_tested_in_ascii_without_docstrings(start, tmp_path):
     run = start(
         "-OO", "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "repeatability", "--check",
         "storage", "--report-dir", tmp_path, **ASCII,

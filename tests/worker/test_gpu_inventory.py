@@ -5,13 +5,13 @@ stay unknown.
 import os
 import sys
 import threading
-import time
 
 import pytest
 
 from gpuworker.runtime import gpu_inventory, gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
 from gpuworker.runtime.gpu_telemetry import Sampler
+from tests.helpers.processes import until
 from tests.helpers.pynvml_stand_in import Library
 
 
@@ -41,6 +41,10 @@ def smi(tmp_path, monkeypatch):
     return use
 
 
+def has(gpu: Gpu, **facts: object):
+    assert {name: getattr(gpu, name) for name in facts} == facts
+
+
 def test_nvml_gives_all_fields_of_a_gpu(driver):
     library = driver(
         {},
@@ -48,58 +52,26 @@ def test_nvml_gives_all_fields_of_a_gpu(driver):
     )
     source, (first, second) = gpu_inventory.inventory()
     assert source == "NVML"
-    assert (first.uuid, first.bus_id) == (
-        "GPU-00000000-0000-0000-0000-000000000000",
-        "0000:0b:00.0",
-    )
-    assert (first.serial, second.serial) == ("1654321000000", "1654321000001")
-    assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == (
-        "570.86.15",
-        345,
-        1980,
-        70.123,
-    )
-    assert (
-        first.pcie_gen,
-        first.pcie_gen_max,
-        first.pcie_width,
-        first.nvlinks_up,
-        first.nvlinks_down,
-    ) == (
-        1,
-        5,
-        16,
-        18,
-        0,
-    )
-    assert (first.ecc, first.mig, first.persistence, first.remap_pending) == (
-        True,
-        False,
-        True,
-        False,
-    )
-    assert (second.rows_remapped, second.remap_pending, second.remap_failed) == (2, True, False)
-    assert (second.nvlinks_up, second.nvlinks_down) == (17, 1)
-    assert (second.ecc_corrected, second.ecc_uncorrected, second.ecc_uncorrected_ever) == (7, 0, 1)
+    has(
+        first, uuid="GPU-00000000-0000-0000-0000-000000000000", bus_id="0000:0b:00.0", ecc=True,
+        serial="1654321000000", driver="570.86.15", sm_mhz=345, sm_mhz_max=1980, power_w=70.123,
+        pcie_gen=1, pcie_gen_max=5, pcie_width=16, nvlinks_up=18, nvlinks_down=0, mig=False,
+        persistence=True, remap_pending=False,
+    )  # fmt: skip
+    has(
+        second, serial="1654321000001", rows_remapped=2, remap_pending=True, remap_failed=False,
+        nvlinks_up=17, nvlinks_down=1, ecc_corrected=7, ecc_uncorrected=0, ecc_uncorrected_ever=1,
+    )  # fmt: skip
     assert library.open == 0, "NVML was left open"
 
 
 def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
     driver(
-        {
-            "serial": None,
-            "uncorrected": None,
-            "remapped": None,
-            "ecc": None,
-            "links": None,
-            "power_mw": None,
-            "width": None,
-        }
+        dict.fromkeys(["serial", "uncorrected", "remapped", "ecc", "links", "power_mw", "width"])
     )
     _, (gpu,) = gpu_inventory.inventory()
-    unknown = gpu.ecc_uncorrected, gpu.remap_failed, gpu.ecc, gpu.power_w, gpu.pcie_width
-    assert unknown == (None,) * 5 and gpu.serial == ""
-    assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
+    has(gpu, serial="", nvlinks_up=0, nvlinks_down=0, ecc=None, power_w=None, pcie_width=None)
+    has(gpu, ecc_uncorrected=None, remap_failed=None)
 
 
 def test_a_lost_gpu_keeps_its_place(driver):
@@ -119,28 +91,12 @@ def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
     )
     source, (first, second) = gpu_inventory.inventory()
     assert source == "nvidia-smi"
-    assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
-    assert (first.serial, second.serial) == ("1654321000012", "")
-    assert (
-        first.ecc_corrected,
-        first.ecc_uncorrected,
-        first.pages_pending,
-        first.clock_reasons,
-    ) == (0, 2, False, 4)
-    assert (
-        first.pcie_width,
-        first.pcie_width_max,
-        first.power_w,
-        first.mig,
-        first.persistence,
-    ) == (
-        8,
-        16,
-        71.5,
-        None,
-        True,
-    )
-    assert (second.ecc_uncorrected, second.persistence, second.temperature_c) == (None, False, 35)
+    has(
+        first, name="NVIDIA L4", bus_id="0000:3b:00.0", driver="570.86.15", serial="1654321000012",
+        ecc_corrected=0, ecc_uncorrected=2, pages_pending=False, clock_reasons=4, pcie_width=8,
+        pcie_width_max=16, power_w=71.5, mig=None, persistence=True,
+    )  # fmt: skip
+    has(second, serial="", ecc_uncorrected=None, persistence=False, temperature_c=35)
 
 
 @pytest.mark.parametrize("script", ["exit 9", "exec sleep 600"])
@@ -161,25 +117,18 @@ def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
 
 def test_without_uuids_the_order_counts_only_if_nothing_is_missing():
     gpus = [Gpu("GPU 0 of the driver"), Gpu("GPU 1 of the driver")]
-    assert [
-        gpu.device for gpu in gpu_inventory.with_torch_names(gpus, {"cuda:0": "", "cuda:1": ""})
-    ] == [
-        "cuda:0",
-        "cuda:1",
-    ]
+    named = gpu_inventory.with_torch_names(gpus, {"cuda:0": "", "cuda:1": ""})
+    assert [gpu.device for gpu in named] == ["cuda:0", "cuda:1"]
     assert gpu_inventory.with_torch_names(gpus, {"cuda:0": ""}) == gpus
 
 
 def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
     library = driver({"uuid": "GPU-aa"}, {"uuid": "GPU-bb", "reasons": 0x40}, {"lost": True})
     with Sampler({"cuda:0": "aa", "cuda:1": "bb"}, period_s=0.005) as sampler:
-        deadline = time.monotonic() + 60
-        while len(sampler.readings) < 4 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: len(sampler.readings) >= 4, "four readings")
         library.gpus[0].update(sm_mhz=1980, temperature=66, power_mw=690_000, gen=5)
         known = len(sampler.readings)
-        while len(sampler.readings) < known + 4 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: len(sampler.readings) >= known + 4, "four more")
     summary = gpu_telemetry.summary(sampler.readings)
     assert set(summary) == {"cuda:0", "cuda:1"}
     hot = summary["cuda:0"]

@@ -1,12 +1,11 @@
 """Barrier of a group of real processes: all ranks start or none, and replaced ranks rejoin."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
 from gpuworker.group.barrier import format_missing
+from tests.helpers.group_agents import codes
 from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
@@ -25,7 +24,7 @@ def test_no_task_runs_before_the_last_rank_has_joined(group):
     with pytest.raises(AssertionError):
         until(lambda: any("ran" in rank.output() for rank in early), "a task", deadline_s=3)
     last.start_task("echo ran")
-    assert [rank.wait() for rank in (*early, last)] == [0, 0, 0]
+    assert codes(*early, last) == [0, 0, 0]
     assert all("\nran\n" in rank.output() for rank in group.ranks)
 
 
@@ -35,7 +34,7 @@ def test_every_rank_gets_the_addresses_of_its_task(group):
         group.start_rank(host, 'echo "$SKYPILOT_NODE_IPS"')
         for host in ("buffer-0", "trainer-0", "trainer-1")
     ]
-    assert [rank.wait() for rank in ranks] == [0, 0, 0]
+    assert codes(*ranks) == [0, 0, 0]
     trainers = f"{ranks[1].address}\n{ranks[2].address}\n"
     assert [trainers in rank.output() for rank in ranks] == [False, True, True]
 
@@ -47,7 +46,7 @@ def test_at_the_join_timeout_every_rank_names_exactly_the_missing_ranks(group, l
     waiting = [group.start_rank(host, "echo ran") for host in joined]
     group.new_rank("trainer-2").publish_name().start_agent()  # its container never starts
     start = time.monotonic()
-    assert [rank.wait() for rank in waiting] == [66] * len(waiting)
+    assert codes(*waiting) == [66] * len(waiting)
     assert time.monotonic() - start < 30
     unresolved = ["buffer-1"] if leader_joins else ["buffer-0", "buffer-1"]
     for rank in waiting:
@@ -68,7 +67,7 @@ def test_an_unfit_node_ends_the_wait_of_all_at_once(group, unfit):
     (last.root / "programs").mkdir()
     (last.root / "programs/accept-node").write_text("raise SystemExit(72)")
     last.start_task("echo ran", GPU_CHARTS_NODE_TEST="gate")
-    assert [rank.wait() for rank in (*waiting, last)] == [1, 72]
+    assert codes(*waiting, last) == [1, 72]
     assert time.monotonic() - begin < 40
     assert f"failed {unfit} 72" in waiting[0].output() and "\nran" not in waiting[0].output()
 
@@ -98,24 +97,18 @@ def test_a_replaced_rank_rejoins_after_the_leader_has_ended(group):
 
 def test_a_rank_of_another_attempt_does_not_count(group):
     group.write_plan({"buffer": {}, "trainer": {}}, timeout=3)
-    group.new_rank("trainer-0", attempt="0").publish_name().start_agent().start_task("echo ran")
-    new = (
-        group.new_rank("buffer-0", attempt="1").publish_name().start_agent().start_task("echo ran")
-    )
+    group.start_rank("trainer-0", "echo ran")
+    new = group.start_rank("buffer-0", "echo ran", attempt="1")
     assert new.wait() == 66
     assert format_missing([], ["trainer-0"]) in new.output()
 
 
 def test_a_restarted_agent_keeps_the_state_of_the_group(group):
     group.write_plan({"buffer": {}, "trainer": {}})
-    ranks = [
-        group.start_rank("buffer-0", "echo ran; sleep 600"),
-        group.start_rank("trainer-0", "echo ran; sleep 600"),
-    ]
+    ranks = [group.start_rank(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0")]
     for rank in ranks:
         rank.until_output("\nran")
-        rank.sidecar.kill()
-        rank.sidecar.wait()
+        rank.kill_agent()
     ranks[1].start_agent()
     ranks[0].lose()
     group.start_rank("buffer-0", "echo ran").until_output("\nran")

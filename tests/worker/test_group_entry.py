@@ -1,21 +1,18 @@
 """The entry script without an agent, in every installed POSIX shell."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
-import functools
-import http.server
 import os
 import shutil
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.git_server import Repository, served
 from tests.helpers.group_agents import ENTRY, Group
+from tests.helpers.processes import ran
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
@@ -25,10 +22,10 @@ def run(request, group):
     """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
 
     def once(
-        script: str,
-        content: dict[str, bytes] | None = None,
-        git: str = "",
-        node_test: int = 0,
+        script,
+        content=None,
+        git="",
+        node_test=0,
         **settings,
     ):
         rank = group.new_rank("a-0")
@@ -134,126 +131,76 @@ def test_a_file_that_cannot_be_written_is_named(run):
 
 
 def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
-    origin = tmp_path / "origin"
-    git("init", "-q", "-b", "main", str(origin), cwd=tmp_path)
-    for number in ("one", "two"):
-        (origin / "file").write_text(number)
-        git("add", "file", cwd=origin)
-        git("commit", "-q", "-m", number, cwd=origin)
-    git("tag", "v1", "HEAD~1", cwd=origin)
-    first = git("rev-parse", "HEAD~1", cwd=origin).strip()
+    origin = Repository(tmp_path, "origin", 0)
+    first, _ = origin.commit({"file": "one"}), origin.commit({"file": "two"})
+    ran("git", "-C", origin.bare, "tag", "v1", first, check=True)
     for ref, content in (("", "two"), ("main", "two"), ("v1", "one"), (first, "one")):
-        code, output, _ = run("cat file", git=f"file://{origin}\n{ref}\n")
+        code, output, _ = run("cat file", git=f"file://{origin.bare}\n{ref}\n")
         assert code == 0, output
         assert content in output
-    code, output, _ = run("cat file", git=f"file://{origin}\nnothing\n")
+    code, output, _ = run("cat file", git=f"file://{origin.bare}\nnothing\n")
     assert code == 1
-    assert f"git could not get nothing of file://{origin}" in output
+    assert f"git could not get nothing of file://{origin.bare}" in output
 
 
 @pytest.mark.parametrize("clones", [True, False])
 def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
     """As in SkyPilot: into the clone, and over a file of the same name."""
-    origin = tmp_path / "origin"
-    git("init", "-q", "-b", "main", str(origin), cwd=tmp_path)
-    (origin / "config").write_text("of the workdir")
-    git("add", "config", cwd=origin)
-    git("commit", "-q", "-m", "one", cwd=origin)
+    origin = Repository(tmp_path, "origin", 0)
+    origin.commit({"config": "of the workdir"})
     content = {"code.0": b"of the workdir", "set.0": b"mounted"}
-    files = (
-        "" if clones else "644 code.0\n~/sky_workdir/config\n"
-    ) + "644 set.0\n~/sky_workdir/config\n"
-    code, output, _ = run(
-        "cat config", files=files, content=content, git=f"file://{origin}\n\n" if clones else ""
-    )
+    files, url = "644 set.0\n~/sky_workdir/config\n", f"file://{origin.bare}\n\n"
+    if not clones:
+        files, url = "644 code.0\n~/sky_workdir/config\n" + files, ""
+    code, output, _ = run("cat config", files=files, content=content, git=url)
     assert code == 0 and output.splitlines()[-1] == "mounted"
 
 
-def git(*arguments: str, cwd) -> str:
-    me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    return subprocess.run(
-        ["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True
-    ).stdout
-
-
 @contextlib.contextmanager
-def git_server(folder: Path) -> Iterator[http.server.ThreadingHTTPServer]:
-    """Repositories as files, for whoever logs in with any password. `logins` are those that clients
-    sent.
-    """
+def host(folder: Path) -> Iterator[SimpleNamespace]:
+    """A host of git that asks for a password, takes any, and keeps the `logins`."""
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def do_GET(self):
-            login = self.headers["Authorization"]
-            if server.elsewhere:
-                self.answer(302, "Location", server.elsewhere + self.path)
-            elif not login:
-                self.answer(401, "WWW-Authenticate", "Basic realm=git")
-            else:
-                server.logins.append(base64.b64decode(login.partition(" ")[2]).decode())
-                super().do_GET()
+    def first(request):
+        login = request.headers["Authorization"]
+        if found.elsewhere:
+            return 302, {"Location": found.elsewhere + request.path}, b""
+        if not login:
+            return 401, {"WWW-Authenticate": "Basic realm=git"}, b""
+        found.logins.append(base64.b64decode(login.partition(" ")[2]).decode())
+        return None
 
-        def answer(self, code, *header):
-            self.send_response(code)
-            self.send_header(*header)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Handler, directory=folder)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.logins, server.elsewhere, server.url = (
-            [],
-            "",
-            f"http://127.0.0.1:{server.server_port}",
-        )
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    found = SimpleNamespace(logins=[], elsewhere="")
+    with served(folder, "r", first=first) as (repository,):
+        repository.commit({"file": "content of main"})
+        found.url = repository.url.removesuffix("/r.git")
+        yield found
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch) -> Path:
-    """A folder to serve, with the repository r.git. Git would store every password that it is
-    given.
-    """
-    folder = tmp_path / "served"
-    git("init", "-q", "-b", "main", str(folder / "r"), cwd=tmp_path)
-    (folder / "r/file").write_text("content of main")
-    git("add", "file", cwd=folder / "r")
-    git("commit", "-q", "-m", "one", cwd=folder / "r")
-    git("clone", "-q", "--bare", "r", "r.git", cwd=folder)
-    git("update-server-info", cwd=folder / "r.git")
+def hosts(tmp_path, monkeypatch) -> Iterator[list[SimpleNamespace]]:
+    """Two hosts with r.git. Git would store every password that it is given."""
     (tmp_path / "config").write_text(f"[credential]\nhelper = store --file={tmp_path}/stored\n")
-    for name, value in (
-        ("GIT_CONFIG_GLOBAL", tmp_path / "config"),
-        ("GIT_TERMINAL_PROMPT", 0),
-        ("GIT_TOKEN", "t0ken"),
-    ):
-        monkeypatch.setenv(name, str(value))
-    return folder
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "config"))
+    monkeypatch.setenv("GIT_TERMINAL_PROMPT", "0")
+    monkeypatch.setenv("GIT_TOKEN", "t0ken")
+    with host(tmp_path / "own") as own, host(tmp_path / "other") as other:
+        yield [own, other]
 
 
-def test_the_token_is_for_the_host_of_the_clone_alone(run, repository, tmp_path):
+def test_the_token_is_for_the_host_of_the_clone_alone(run, hosts, tmp_path):
+    own, other = hosts
     ask = "git ls-remote $OTHER/r.git; echo askpass=$GIT_ASKPASS; git fetch -q origin; cat file"
-    with git_server(repository) as own, git_server(repository) as other:
-        code, output, _ = run(ask, git=f"{own.url}/r.git\nmain\n", OTHER=other.url)
+    code, output, _ = run(ask, git=f"{own.url}/r.git\nmain\n", OTHER=other.url)
     assert code == 0 and "content of main" in output, output
     assert set(own.logins) == {"x-access-token:t0ken"}
     assert other.logins == [] and "\naskpass=\n" in output
     assert not (tmp_path / "stored").exists()
 
 
-def test_the_token_does_not_follow_a_redirect(run, repository):
-    with git_server(repository) as own, git_server(repository) as other:
-        own.elsewhere = other.url
-        code, output, _ = run("true", git=f"{own.url}/r.git\nmain\n")
+def test_the_token_does_not_follow_a_redirect(run, hosts):
+    own, other = hosts
+    own.elsewhere = other.url
+    code, output, _ = run("true", git=f"{own.url}/r.git\nmain\n")
     assert code == 1 and "git could not get main" in output, output
     assert other.logins == []
 

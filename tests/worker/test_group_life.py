@@ -1,24 +1,23 @@
 """A running group of real processes: start order, end, failures, logs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 
 import pytest
 
+from tests.helpers.group_agents import codes
 from tests.helpers.processes import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
+WAITS = "until [ -e open ]; do sleep 0.1; done"
+CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; done"
 
 
 def test_a_task_waits_until_another_has_started(group):
     group.write_plan({"buffer": {}, "trainer": {"dependsOn": {"buffer": "started"}}})
     trainer = group.start_rank("trainer-0", "echo ran")
-    buffer = group.start_rank(
-        "buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done"
-    )
+    buffer = group.start_rank("buffer-0", "sleep 600", setup=WAITS)
     buffer.until_output("starts attempt")
     time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
@@ -39,11 +38,8 @@ def pair(group, first: str, second: str, run: str = "echo ran; sleep 600", **set
     ]
 
 
-SETUP = "until [ -e open ]; do sleep 0.1; done"
-
-
 def test_no_rank_of_a_task_runs_before_setup_has_succeeded_on_all(group):
-    quick, slow = pair(group, "true", SETUP)
+    quick, slow = pair(group, "true", WAITS)
     quick.until_output("waits for that of the other ranks")
     time.sleep(2)  # a rank that does not wait would run by now
     assert "\nran" not in quick.output()
@@ -57,7 +53,7 @@ def test_no_rank_of_a_task_runs_before_setup_has_succeeded_on_all(group):
 
 
 def test_a_setup_that_fails_ends_the_ranks_that_wait_for_it(group):
-    quick, failed = pair(group, "true", f"{SETUP}; exit 6")
+    quick, failed = pair(group, "true", f"{WAITS}; exit 6")
     quick.until_output("waits for that of the other ranks")
     failed.touch("open")
     assert failed.wait() == 6
@@ -67,7 +63,7 @@ def test_a_setup_that_fails_ends_the_ranks_that_wait_for_it(group):
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_rank_that_waits_for_setup_survives_its_agent_and_is_stopped_by_sigterm(group, restarts):
-    quick, slow = pair(group, "true", SETUP)
+    quick, slow = pair(group, "true", WAITS)
     quick.until_output("waits for that of the other ranks")
     if restarts:
         quick.kill_agent()
@@ -84,7 +80,7 @@ def test_a_task_waits_until_all_ranks_of_another_are_done(group):
     trainer = group.start_rank("trainer-0", "echo ran")
     quick, slow = (
         group.start_rank("data-0"),
-        group.start_rank("data-1", "until [ -e open ]; do sleep 0.1; done"),
+        group.start_rank("data-1", WAITS),
     )
     assert quick.wait() == 0
     time.sleep(2)  # a trainer that does not wait would run by now
@@ -103,14 +99,13 @@ def test_a_task_is_not_started_when_what_it_waits_for_has_failed(group):
 
 
 AUXILIARY = {"buffer": {"primary": False}, "trainer": {"numNodes": 2}}
-CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; done"
 
 
 def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeeded(group):
     group.write_plan(AUXILIARY, workload="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
     trainers = [group.start_rank(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
-    assert [trainer.wait() for trainer in trainers] == [0, 0]
+    assert codes(*trainers) == [0, 0]
     start = time.monotonic()
     buffer.until_output("\ncaught")
     assert time.monotonic() - start > 2
@@ -121,8 +116,8 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
 def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
     group.write_plan(AUXILIARY, workload="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
-    wait = "until [ -e open ]; do sleep 0.1; done; exit 5"
-    trainers = [group.start_rank("trainer-0", wait), group.start_rank("trainer-1", CATCHES)]
+    waits = f"{WAITS}; exit 5"
+    trainers = [group.start_rank("trainer-0", waits), group.start_rank("trainer-1", CATCHES)]
     for rank in (buffer, trainers[1]):
         rank.until_output("\nran")
     trainers[0].until_output("starts attempt")
@@ -141,22 +136,21 @@ def test_a_failed_auxiliary_task_does_not_end_the_group(group):
     assert buffer.wait() == 0
     assert "step=run exit_code=9" in buffer.output()
     assert "the group goes on without this auxiliary task" in buffer.output()
-    assert [trainer.wait() for trainer in trainers] == [0, 0]
+    assert codes(*trainers) == [0, 0]
 
 
 @pytest.mark.parametrize("others_end_first", [False, True])
 def test_a_failed_task_waits_for_the_others_and_then_fails(group, others_end_first):
     group.write_plan({"a": {}, "b": {}}, stop=False)
-    waits = "until [ -e go ]; do sleep 0.1; done"
-    failed = group.start_rank("a-0", f"{waits}; exit 4", GPU_CHARTS_END_LAST="yes")
-    good = group.start_rank("b-0", waits)
+    failed = group.start_rank("a-0", f"{WAITS}; exit 4", GPU_CHARTS_END_LAST="yes")
+    good = group.start_rank("b-0", WAITS)
     if not others_end_first:
-        failed.touch("go")
+        failed.touch("open")
         failed.until_output("waits for the others")
         assert failed.main.poll() is None
-    good.touch("go")
+    good.touch("open")
     assert good.wait() == 0
-    failed.touch("go")
+    failed.touch("open")
     assert failed.wait() == 4
 
 
@@ -164,12 +158,12 @@ def test_a_failed_task_waits_for_the_others_and_then_fails(group, others_end_fir
 def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_ends):
     """The kubelet ends the agent of a pod whose task has ended."""
     group.write_plan({"a": {}, "b": {}}, workload="jobs")
-    failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 5")
+    failed = group.start_rank("a-0", f"{WAITS}; exit 5")
     other = group.start_rank("b-0", "sleep 30")
     other.until_output("starts attempt")
     names = group.names.read_text()
     group.names.write_text("")
-    failed.touch("go")
+    failed.touch("open")
     assert failed.main.wait(PATIENCE_S) == 5
     if pod_ends:
         failed.sidecar.terminate()
@@ -189,31 +183,21 @@ def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_e
 @pytest.mark.parametrize(("code", "attempt", "ends"), [(29, "7", 29), (5, "1", 5), (5, "2", 0)])
 def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, attempt, ends):
     group.write_plan({"a": {"primary": False}, "b": {}})
-    group.new_rank("b-0", attempt).publish_name().start_agent().start_task("sleep 600")
+    group.start_rank("b-0", "sleep 600", attempt=attempt)
     settings = {
         "GPU_CHARTS_MAY_FAIL": "yes",
         "GPU_CHARTS_IN_PLACE": "",
         "GPU_CHARTS_RECOVER_CODES": "29",
         "GPU_CHARTS_MAX_RESTARTS": 2,
     }
-    rank = (
-        group.new_rank("a-0", attempt)
-        .publish_name()
-        .start_agent()
-        .start_task(f"exit {code}", **settings)
-    )
+    rank = group.start_rank("a-0", f"exit {code}", attempt=attempt, **settings)
     assert rank.wait() == ends
 
 
 @pytest.mark.parametrize("step", ["setup", "run"])
 def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group, step):
     group.write_plan({"a": {}})
-    rank = (
-        group.new_rank("a-0")
-        .publish_name()
-        .start_agent()
-        .start_task(**{"run": "echo no", step: CATCHES})
-    )
+    rank = group.start_rank("a-0", **{"run": "echo no", step: CATCHES})
     rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143
@@ -261,9 +245,8 @@ def test_sigterm_before_the_program_ends_the_rank_without_starting_it(group):
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(group):
     group.write_plan({"a": {}})
-    rank = group.start_rank(
-        "a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2
-    )
+    ignores = CATCHES.replace("'echo caught; exit 0'", "''")
+    rank = group.start_rank("a-0", ignores, GPU_CHARTS_GRACE_S=2)
     rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143

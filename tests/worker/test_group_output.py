@@ -2,8 +2,6 @@
 changes them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -2,8 +2,6 @@
 of the group.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import resource
@@ -19,6 +17,7 @@ from gpuworker.group.protocol import CODEC, Reply, Request
 from gpuworker.group.rank_server import MAX_STRANGERS
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
+from tests.helpers.group_agents import codes
 from tests.helpers.hostile_messages import peak_mib
 from tests.helpers.processes import until
 
@@ -59,10 +58,10 @@ def send(rank, *parts: bytes) -> bytes:
     return b""
 
 
-def completes(group, leader) -> None:
+def completes(group, leader):
     """The other ranks join, and the group runs to its end."""
     others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
-    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0]
+    assert codes(*others, leader) == [0, 0, 0]
     assert "Traceback" not in leader.output("agent"), leader.output("agent")
     assert len(leader.output("agent").splitlines()) < 10, "strangers do not fill the log"
 
@@ -84,7 +83,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     ]
     stop, most, descriptors = threading.Event(), [0], Path(f"/proc/{rank.sidecar.pid}/fd")
 
-    def flood() -> None:
+    def flood():
         with contextlib.ExitStack() as held:
             while not stop.is_set():
                 with contextlib.suppress(OSError):
@@ -104,7 +103,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
         rank.touch("go")
         assert rank.wait() == 0
         (group.folder / "go").touch()
-        assert [each.wait() for each in others] == [0, 0]
+        assert codes(*others) == [0, 0]
     finally:
         stop.set()
         for thread in threads:
@@ -180,7 +179,7 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
     waits = "until [ -e ../../../stop ]; do sleep 0.1; done"
     ranks = [group.start_rank("buffer-0", waits)]
 
-    def forge() -> None:
+    def forge():
         nonce = b"0" * 32 + b"\n"
         for rank, fields in itertools.product(ranks, FORGED.splitlines()):
             for parts in ([], [nonce], [nonce, b"0" * 64 + b" "]):
@@ -195,7 +194,7 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     forge()
     (group.folder / "stop").touch()
-    assert [rank.wait() for rank in ranks] == [0, 0, 0]
+    assert codes(*ranks) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("key", [b"short", None])

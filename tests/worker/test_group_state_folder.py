@@ -2,8 +2,6 @@
 link out of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil
@@ -24,17 +22,17 @@ FILES = (HISTORY, "reply", "end_reason", "node_ips", "a-0.json", "events", "end"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     (tmp_path / "outside").write_text("result 0\n")
     (tmp_path / "state").mkdir()
     return tmp_path / "state"
 
 
-def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -> None:
+def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder):
     (folder / HISTORY).write_text("".join(f"started {number}\n" for number in range(99_999)))
     pipes = EntryPipes(folder)
 
-    async def last_event() -> tuple[int, str]:
+    async def last_event():
         count = 0
         async for line in pipes.events():
             if line == "result 7":
@@ -49,8 +47,8 @@ def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -
 
 
 def test_the_pipes_of_a_task_that_makes_new_ones_without_end_need_few_descriptors(
-    folder: Path,
-) -> None:
+    folder,
+):
     pipes, before = EntryPipes(folder), len(os.listdir("/proc/self/fd"))
     for _ in range(100):
         (folder / "ack").unlink()

@@ -2,8 +2,6 @@
 no circles.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib
@@ -67,22 +65,22 @@ def arrows(source: str) -> set[str]:
     }
 
 
-def test_the_search_finds_imports() -> None:
+def test_the_search_finds_imports():
     assert len(modules()) > 80
     assert "gpuworker.runtime.contract" in arrows("launch")
 
 
-def test_runtime_imports_nothing_above_it() -> None:
+def test_runtime_imports_nothing_above_it():
     assert arrows("runtime") == set()
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-def test_products_import_runtime_only(product: str) -> None:
+def test_products_import_runtime_only(product):
     below = {"runtime"} | ({"judgement"} if product == "accept" else set())
     assert {package(target) for target in arrows(product)} <= below
 
 
-def test_judgement_is_pure_and_fleet_stands_on_it() -> None:
+def test_judgement_is_pure_and_fleet_stands_on_it():
     assert {package(target) for target in arrows("judgement")} <= {"runtime"}
     others = {
         target for target in arrows("fleet") if package(target) not in ("runtime", "judgement")
@@ -91,7 +89,7 @@ def test_judgement_is_pure_and_fleet_stands_on_it() -> None:
     assert others == {f"gpuworker.accept.{name}" for name in names}
 
 
-def test_there_is_no_circle_of_modules() -> None:
+def test_there_is_no_circle_of_modules():
     known = graph()
     inside = {
         name: {target for target in targets if target in known} for name, targets in known.items()
@@ -100,7 +98,7 @@ def test_there_is_no_circle_of_modules() -> None:
 
 
 @pytest.mark.parametrize("product", ["launch", "group", "runtime", "fleet"])
-def test_programs_without_torch_import_the_standard_library_only(product: str) -> None:
+def test_programs_without_torch_import_the_standard_library_only(product):
     """At import time: what a function imports later may be absent."""
     files = modules()
     for name, path in files.items():

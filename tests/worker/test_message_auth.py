@@ -2,8 +2,6 @@
 sends or repeats.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -25,10 +23,10 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 class Wire:
     """Stands for a StreamWriter: what is written arrives at `peer`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.bytes, self.peer = b"", asyncio.StreamReader()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes):
         self.bytes += data
         self.peer.feed_data(data)
 
@@ -42,13 +40,13 @@ async def connected(client_key: bytes = KEY, server_key: bytes = KEY, purpose: s
     return client, server, up, down
 
 
-def run(test) -> None:
+def run(test):
     asyncio.run(asyncio.wait_for(test, 60))
 
 
 @pytest.mark.parametrize("key", [KEY, b""])
-def test_lines_arrive_in_both_directions(key) -> None:
-    async def test() -> None:
+def test_lines_arrive_in_both_directions(key):
+    async def test():
         client, server, up, _ = await connected(key, key)
         for text in (b"one\n", b"\n", b"two words\n", b"\xff\0\n"):
             client.write(text)
@@ -60,8 +58,8 @@ def test_lines_arrive_in_both_directions(key) -> None:
     run(test())
 
 
-def test_nothing_but_the_other_ends_next_line_is_accepted() -> None:
-    async def test() -> None:
+def test_nothing_but_the_other_ends_next_line_is_accepted():
+    async def test():
         client, server, up, down = await connected()
         client.write(b"first\n")
         server.write(b"reply\n")
@@ -87,8 +85,8 @@ def test_nothing_but_the_other_ends_next_line_is_accepted() -> None:
     run(test())
 
 
-def test_a_recorded_connection_and_another_protocol_are_refused() -> None:
-    async def test() -> None:
+def test_a_recorded_connection_and_another_protocol_are_refused():
+    async def test():
         client, _, up, _ = await connected()
         client.write(b"end\n")
         again, down = Wire(), Wire()
@@ -106,8 +104,8 @@ def test_a_recorded_connection_and_another_protocol_are_refused() -> None:
     run(test())
 
 
-def test_a_client_without_a_key_is_refused_at_its_first_line() -> None:
-    async def test() -> None:
+def test_a_client_without_a_key_is_refused_at_its_first_line():
+    async def test():
         for first in (
             b'{"type": "Request"}\n',
             b"\n",
@@ -125,7 +123,7 @@ def test_a_client_without_a_key_is_refused_at_its_first_line() -> None:
     run(test())
 
 
-def test_parts_of_a_message_cannot_move() -> None:
+def test_parts_of_a_message_cannot_move():
     assert (
         len({sign(KEY, *parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", ""))})
         == 4
@@ -134,7 +132,7 @@ def test_parts_of_a_message_cannot_move() -> None:
     assert not matches("é", KEY, "a")
 
 
-def test_a_nonce_counts_once_and_for_a_minute(monkeypatch) -> None:
+def test_a_nonce_counts_once_and_for_a_minute(monkeypatch):
     issuer = NonceIssuer()
     nonce = issuer.issue()
     assert issuer.accept(nonce)
@@ -160,7 +158,7 @@ def test_a_nonce_counts_once_and_for_a_minute(monkeypatch) -> None:
     assert nonce not in issuer.used
 
 
-def test_a_key_that_cannot_be_used_is_an_error(tmp_path, monkeypatch) -> None:
+def test_a_key_that_cannot_be_used_is_an_error(tmp_path, monkeypatch):
     assert load_key() == b""
     file = tmp_path / "key"
     monkeypatch.setenv(KEY_FILE_VARIABLE, str(file))

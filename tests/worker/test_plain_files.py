@@ -2,10 +2,7 @@
 the writer.
 """
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from tests.helpers.hostile_files import KINDS, plant
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_beginning_of_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
+def test_only_the_beginning_of_a_regular_file_is_read(tmp_path, kind):
     (tmp_path / "outside").write_text("secret")
     (tmp_path / "in").mkdir()
     plant(tmp_path / "in/file", kind)
@@ -26,7 +23,7 @@ def test_only_the_beginning_of_a_regular_file_is_read(tmp_path: Path, kind: str)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_link_is_followed_to_a_regular_file_only_where_that_is_wanted(tmp_path: Path) -> None:
+def test_a_link_is_followed_to_a_regular_file_only_where_that_is_wanted(tmp_path):
     (tmp_path / "outside").write_text("report")
     (tmp_path / "in").mkdir()
     plant(tmp_path / "in/file", "outside")
@@ -38,7 +35,7 @@ def test_a_link_is_followed_to_a_regular_file_only_where_that_is_wanted(tmp_path
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["file", "file.partial"])
-def test_a_file_is_replaced_whatever_has_its_name(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_file_is_replaced_whatever_has_its_name(tmp_path, name, kind):
     (tmp_path / "outside").write_text("kept")
     (tmp_path / "in").mkdir()
     plant(tmp_path / "in" / name, kind)
@@ -52,7 +49,7 @@ def test_a_file_is_replaced_whatever_has_its_name(tmp_path: Path, name: str, kin
     assert not (tmp_path / "in/file.partial").exists()
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(IsADirectoryError):
         replace_plain(tmp_path / "file", b"new")

@@ -2,8 +2,6 @@
 differ.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -42,7 +40,7 @@ def asked(start, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_page_on_ddp_run_shows_what_the_launcher_prints(start, tmp_path: Path) -> None:
+def test_the_page_on_ddp_run_shows_what_the_launcher_prints(start, tmp_path):
     fine = Run(start, tmp_path)
     for node in range(2):
         fine.pod(node, 2, program=("--no-python", "true"), MASTER_ADDR="127.0.0.1")
@@ -61,7 +59,7 @@ def test_the_page_on_ddp_run_shows_what_the_launcher_prints(start, tmp_path: Pat
     assert absent("ddp-run", fine.output + stacks + run.output) == []
 
 
-def test_the_page_on_gpu_accept_shows_what_its_programs_print(start, tmp_path: Path) -> None:
+def test_the_page_on_gpu_accept_shows_what_its_programs_print(start, tmp_path):
     requested = ("--device", "cpu", "--check", "compute", "--inject", "nan-product")
     node = start(
         "-m", "gpuworker.accept.accept_node", *requested, "--report-dir", tmp_path, NODE_NAME="n1"

@@ -1,7 +1,5 @@
 """start.py, which starts the programs that a chart carries."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import os
@@ -33,7 +31,7 @@ sys.exit(3)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """A mounted folder whose archive has a program of the test's."""
     modules = io.BytesIO()
     with tarfile.open(fileobj=modules, mode="w") as archive:
@@ -63,19 +61,19 @@ def start(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_name_of_the_file_chooses_the_program(folder: Path) -> None:
+def test_the_name_of_the_file_chooses_the_program(folder):
     done = start(folder, "a b", "*")
     assert done.communicate()[0] == "ddp-launch __main__ ['a b', '*'] None\n"
     assert done.returncode == 3
 
 
-def test_many_at_once_unpack_one_folder(folder: Path) -> None:
+def test_many_at_once_unpack_one_folder(folder):
     running = [start(folder) for _ in range(12)]
     assert {each.communicate()[0] for each in running} == {"ddp-launch __main__ [] None\n"}
     assert len(list((folder / "tmp").iterdir())) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(folder):
     (folder / "tmp").rmdir()
     (folder / "tmp").write_text("no folder")
     environment = {
@@ -95,20 +93,20 @@ AS_PROCESS_1 = ("unshare", "--pid", "--fork", "--kill-child")
 
 @pytest.mark.skipif(os.getuid() != 0, reason="a PID namespace needs root")
 class TestProcess1:
-    def test_a_signal_reaches_the_program_whose_code_it_ends_with(self, folder: Path) -> None:
+    def test_a_signal_reaches_the_program_whose_code_it_ends_with(self, folder):
         with start(folder, "wait", before=AS_PROCESS_1) as running:
             assert running.stdout.readline() == "ready\n"
             children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
             os.kill(int(children[0]), signal.SIGTERM)  # process 1 in there
             assert running.wait(timeout=20) == 75
 
-    def test_a_program_that_a_signal_ends_has_the_code_of_a_shell(self, folder: Path) -> None:
+    def test_a_program_that_a_signal_ends_has_the_code_of_a_shell(self, folder):
         with start(folder, "killed", before=AS_PROCESS_1) as running:
             assert running.wait(timeout=20) == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize("chart", programs.CHARTS)
-def test_every_program_starts_from_its_archive_alone(chart: str, tmp_path: Path) -> None:
+def test_every_program_starts_from_its_archive_alone(chart, tmp_path):
     folder = mount(chart, tmp_path / "programs")
     for name in programs.CHARTS[chart]:
         site_packages = (
@@ -121,7 +119,7 @@ def test_every_program_starts_from_its_archive_alone(chart: str, tmp_path: Path)
         assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout + done.stderr
 
 
-def test_archives_are_the_same_at_any_time_and_place() -> None:
+def test_archives_are_the_same_at_any_time_and_place():
     command = [sys.executable, "-c", "from hack.gen import programs as p; import hashlib; "
                "print([hashlib.sha256(c).hexdigest()"
                " for each in p.CHARTS for _, c in p.files(each)])"]  # fmt: skip

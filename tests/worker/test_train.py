@@ -1,7 +1,5 @@
 """train.py: what it learns, saves and resumes, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -75,11 +73,7 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_3(tmp_path, world):
 def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
     first = cut_off(SLOW, tmp_path, 7, signal.SIGTERM, *SMALL, "--batch", 32, world=2).end(75)
     second = run(tmp_path, "--batch", 16, world=4)
-    steps = [
-        int(line.split("step=")[1].split()[0])
-        for line in second.output.splitlines()
-        if line[:6] == "[STEP]"
-    ]
+    steps = [*map(int, second.facts("STEP", "step"))]
     stopped = int(first.fact("DONE", "step"))
     assert steps == list(range(stopped + 1, 25))
     alone = float(run(tmp_path / "alone").fact("DONE", "val_loss"))

@@ -6,8 +6,6 @@ it would be after a crash, once with all deletions undone that were not synced, 
 of them undone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -30,7 +28,7 @@ class Disk:
     def __init__(self, store: Path):
         self.store, self.content = store, {}
 
-    def write(self, inode: int, kind: str, target: str, path: Path, live: set[int] | None) -> None:
+    def write(self, inode: int, kind: str, target: str, path: Path, live: set[int] | None):
         """Make it at the path. What was never synced is empty. `live`: leave out all other inodes."""
         known = self.content.get(inode, {})
         if kind == "folder":
@@ -70,14 +68,8 @@ def test_no_crash_loses_a_checkpoint(tmp_path, monkeypatch, module, world):
     store, output = tmp_path / "store", tmp_path / "out"
     store.mkdir()
     output.mkdir()
-    flags: tuple[object, ...] = (
-        "--features",
-        8,
-        "--samples",
-        640,
-        "--batch",
-        64 // world,
-    )  # 10 steps in an epoch
+    # 10 steps in an epoch
+    flags: tuple = ("--features", 8, "--samples", 640, "--batch", 64 // world)
     if module == LM:
         flags = (*language_model(tmp_path), "--val", text_file(tmp_path), "--batch", 8)  # 17 steps
     epochs = ("--save-every", 1, "--epochs", -(-SAVES // 10))

@@ -1,7 +1,5 @@
 """What is learned: the labels of each kind of line, and the loss beside a plain loop."""
 
-from __future__ import annotations
-
 import itertools
 import json
 
@@ -94,15 +92,9 @@ BAD_TEMPLATES = {
 def test_a_template_that_does_not_show_what_is_learned_is_refused_with_its_line(tmp_path, name):
     with pytest.raises(DataError, match=r"data\.jsonl:2: "):
         lines = [{"messages": MESSAGES[1:2] + MESSAGES[4:]}, {"messages": MESSAGES}]
-        first = CHATML if name == "refuses the role" else BAD_TEMPLATES[name]
-        template = (
-            "{% if messages | length > 2 %}"
-            + BAD_TEMPLATES[name]
-            + "{% else %}"
-            + CHATML
-            + "{% endif %}"
-        )
-        samples_of(tmp_path, byte_tokenizer(template if first else first), *lines)
+        long = "{% if messages | length > 2 %}" + BAD_TEMPLATES[name]
+        template = long + "{% else %}" + CHATML + "{% endif %}"
+        samples_of(tmp_path, byte_tokenizer(template), *lines)
 
 
 @pytest.mark.parametrize("tokens", [{"pad_token": "p"}, {"eos_token": "p"}, {}], ids=str)
@@ -188,22 +180,10 @@ def test_the_losses_are_those_of_a_plain_loop(tmp_path, kind, rows):
     ]
     expected = plain_loop(models[0].train(), tokenizer, ROWS[rows], 4)
     settings = {
-        "per_device_train_batch_size": 4,
-        "max_steps": 4,
-        "learning_rate": 1e-3,
-        "logging_steps": 1,
-    }
-    settings |= {
-        "lr_scheduler_type": "constant",
-        "report_to": "none",
-        "save_strategy": "no",
-        "use_cpu": True,
-    }
-    settings |= {
-        "disable_tqdm": True,
-        "train_sampling_strategy": "sequential",
-        "output_dir": str(tmp_path),
-    }
+        "per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-3, "logging_steps": 1,
+        "lr_scheduler_type": "constant", "report_to": "none", "save_strategy": "no", "use_cpu": True,
+        "disable_tqdm": True, "train_sampling_strategy": "sequential", "output_dir": str(tmp_path),
+    }  # fmt: skip
     losses, samples = Losses(), samples_of(tmp_path, tokenizer, *ROWS[rows])
     transformers.Trainer(
         models[1],

@@ -1,7 +1,5 @@
 """train_framework.py: what it learns, saves and resumes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,7 +12,7 @@ import pytest
 
 from gpuworker.train.callbacks.durable import newest
 from hack.paths import REPO
-from tests.helpers.processes import environment
+from tests.helpers.processes import environment, ran
 from tests.helpers.train_runs import (
     LM,
     Ranks,
@@ -37,6 +35,10 @@ def run(folder: Path, *arguments: object, code: int = 0, module: str = LM, **mor
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> tuple[object, ...]:
     return language_model(tmp_path_factory.mktemp("model"))
+
+
+def evaluated(folder: Path) -> tuple[object, ...]:
+    return "--val", text_file(folder, 37, seed=2)
 
 
 IMPOSSIBLE = """\
@@ -75,13 +77,8 @@ def test_a_setting_that_would_lose_checkpoints_is_refused(tmp_path, model, setti
 
 
 def test_each_epoch_has_a_loss_and_the_best_is_kept(tmp_path, model):
-    val = text_file(tmp_path, 37, seed=2)
-    done = run(tmp_path, *model, "--val", val, "--epochs", 3, "--keep", 1)
-    losses = [
-        float(line.split("val_loss=")[1].split()[0])
-        for line in done.output.splitlines()
-        if "[EPOCH]" in line
-    ]
+    done = run(tmp_path, *model, *evaluated(tmp_path), "--epochs", 3, "--keep", 1)
+    losses = [*map(float, done.facts("EPOCH", "val_loss"))]
     assert len(losses) == 3 and losses[2] < losses[0]
     best = f"epoch-{losses.index(min(losses)) + 1:04d}"
     assert os.readlink(tmp_path / "run" / "best") == best and best in checkpoints(tmp_path)
@@ -115,8 +112,7 @@ def test_a_second_sigterm_after_the_save_changes_nothing(tmp_path, model):
 
 
 def test_a_loss_that_is_not_a_number_is_not_the_best(tmp_path, model):
-    val = text_file(tmp_path, 37, seed=2)
-    done = run(tmp_path, *model, "--val", val, "--set", "learning_rate=1e30", code=3)
+    done = run(tmp_path, *model, *evaluated(tmp_path), "--set", "learning_rate=1e30", code=3)
     assert "val_loss=nan" in done.output and not (tmp_path / "run" / "best").exists()
 
 
@@ -166,10 +162,8 @@ def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags)
 
 def test_it_trains_without_a_launcher(tmp_path, model):
     command = [sys.executable, "-m", LM, "--output", tmp_path, *model, "--set", "max_steps=2"]
-    done = subprocess.run(
-        [*map(str, command)], env=environment(HF_HUB_OFFLINE=1), capture_output=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = ran(*command, env=environment(HF_HUB_OFFLINE=1), timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_choice_before_the_process_group_is_refused(monkeypatch, tmp_path):

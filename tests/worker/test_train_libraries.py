@@ -5,8 +5,6 @@ A run of two nodes is stopped and resumed, and ends with the weights of a run th
 The verdict names a rank that crashes, and one that hangs.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path
@@ -63,11 +61,9 @@ def begin(
     return run
 
 
-def last_step(text: str) -> int:
-    return max(
-        map(int, re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", text, re.MULTILINE)),
-        default=0,
-    )
+def steps(text: str) -> list[int]:
+    found = re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", text, re.MULTILINE)
+    return [*map(int, found)]
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -82,7 +78,7 @@ def test_a_stopped_run_saves_and_the_next_start_continues_it(start, tmp_path, li
     whole = begin(start, tmp_path, tmp_path / "whole", example(library), "--steps", 300)
     assert whole.wait() == [0, 0], whole.output
     first = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300)
-    until(lambda: last_step(first.pods[0].output) >= 10, "the training starts", 240)
+    until(lambda: max(steps(first.pods[0].output), default=0) >= 10, "the training starts", 240)
     first.pods[1].started.process.send_signal(signal.SIGTERM)
     assert first.wait() == [75, 75], first.output
     for pod in first.pods:
@@ -93,13 +89,8 @@ def test_a_stopped_run_saves_and_the_next_start_continues_it(start, tmp_path, li
     assert 10 <= stopped_at < 300
     second = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300, attempt=1)
     assert second.wait() == [0, 0], second.output
-    steps = [
-        int(step)
-        for step in re.findall(
-            r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", second.output, re.MULTILINE
-        )
-    ]
-    assert stopped_at < min(steps) <= stopped_at + 5 and max(steps) == 300
+    found = steps(second.output)
+    assert stopped_at < min(found) <= stopped_at + 5 and max(found) == 300
     resumed, expected = (
         weights(tmp_path / name / "test" / FINAL[library]) for name in ("out", "whole")
     )

@@ -2,8 +2,6 @@
 itself needs a GPU.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal
@@ -49,19 +47,9 @@ class Trainer:
 
 @pytest.fixture
 def launched(monkeypatch):
-    package = types.ModuleType("torchtitan")
-    package.trainer = types.ModuleType("torchtitan.trainer")
-    package.trainer.Trainer = Trainer
-    monkeypatch.setitem(sys.modules, "torchtitan", package)
-    package.config, package.tools = (
-        types.ModuleType("torchtitan.config"),
-        types.ModuleType("torchtitan.tools"),
-    )
-    package.config.ConfigManager = package.logging = types.ModuleType("torchtitan.tools.logging")
-    package.logging.init_logger = None
-    for name, module in (("trainer", package.trainer), ("config", package.config), ("tools", package.tools),
-                         ("tools.logging", package.logging)):  # fmt: skip
-        monkeypatch.setitem(sys.modules, f"torchtitan.{name}", module)
+    stub = types.SimpleNamespace(Trainer=Trainer, ConfigManager=None, init_logger=None)
+    for name in ("", ".trainer", ".config", ".tools", ".tools.logging"):
+        monkeypatch.setitem(sys.modules, f"torchtitan{name}", stub)
     before = signal.getsignal(signal.SIGTERM)
     yield runpy.run_path(str(EXAMPLE))["LaunchedTrainer"]
     signal.signal(signal.SIGTERM, before)
