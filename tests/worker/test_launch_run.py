@@ -224,6 +224,9 @@ def test_stacks_of_a_running_job_can_be_asked_for(run):
     for node in range(2):
         run.pod(node, 2, program=[program], TMPDIR=run.folder)
     until(lambda: "waits" in run.pods[1].output, "the program runs")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    (run.folder / f"ddp-launch-{killed.pid}-x/hook").mkdir(parents=True)  # is not waited for
     shown = run.start("-m", "gpuworker.launch.launcher", "stacks", TMPDIR=run.folder)
     assert shown.wait() == 0, shown.output
     assert "in load" in shown.output and "rank 0 of node 0" in shown.output

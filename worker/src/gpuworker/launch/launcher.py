@@ -86,7 +86,11 @@ def main() -> None:
 
 def stacks() -> int:
     """Print the stacks of all ranks of the runs whose launchers run here. Returns the exit code."""
-    hooks = list(Path(tempfile.gettempdir()).glob("ddp-launch-*/hook"))
+    hooks = [
+        hook
+        for hook in Path(tempfile.gettempdir()).glob("ddp-launch-*/hook")
+        if Path("/proc", hook.parent.name.split("-")[2]).exists()  # a killed launcher's stays
+    ]
     problem = "" if hooks else "no run in this pod"
     for shown in (hook.with_name(SHOWN) for hook in hooks):
         end = time.monotonic() + STACKS_S

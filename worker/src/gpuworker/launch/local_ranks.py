@@ -8,6 +8,7 @@ kernel's.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import tempfile
@@ -46,7 +47,7 @@ class LocalRanks:
     def __init__(self, config: LaunchConfig, output: Output):
         self.config, self.output = config, output
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
+            self.folder = Path(tempfile.mkdtemp(prefix=f"ddp-launch-{os.getpid()}-"))
         except OSError as error:
             raise Failure("node-unfit", f"no folder for temporary files: {error}") from None
         self.ranks: list[Rank] = []

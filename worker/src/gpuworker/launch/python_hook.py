@@ -76,7 +76,10 @@ def stack(each):
     found, raised = [], hasattr(each, "tb_frame")
     while each is not None and len(found) < DEEP:
         frame, line = (each.tb_frame, each.tb_lineno) if raised else (each, each.f_lineno)
-        found.append([frame.f_code.co_filename, line, frame.f_code.co_name])
+        code = frame.f_code
+        # one in a row of those of `import`, which would push out the program's own
+        if not (found and found[-1][0][:17] == code.co_filename[:17] == "<frozen importlib"):
+            found.append([code.co_filename, line, code.co_name])
         each = each.tb_next if raised else each.f_back
     found = found[::-1] if raised else found
     found += [] if each is None else [["…", 0, "<module>"]]
