@@ -98,8 +98,11 @@ def list_(namespace, context, form) -> None:
     write(report.to_json(found) if form == "json" else text)
 
 
-def answer(found: Status, kubectl: Kubectl, form: str, *parts: Callable[[Status], str]) -> None:
+def answer(name: str, kubectl: Kubectl, form: str, *parts: Callable[[Status], str]) -> None:
     """Print the parts of a report; exit with 1 if the run has failed."""
+    found = look(kubectl, name)
+    if report.findings in parts:
+        log_reader.add_last_lines(kubectl, found)
     text = "".join(part(found) for part in parts) + not_read(kubectl)
     write(report.to_json(found) if form == "json" else text)
     sys.exit(found.state == "failed")
@@ -111,8 +114,7 @@ def answer(found: Status, kubectl: Kubectl, form: str, *parts: Callable[[Status]
 @FORMAT
 def status(name, namespace, context, form) -> None:
     """Show the ranks of a run: phase, node, and what each waits for."""
-    kubectl = Kubectl(namespace, context)
-    answer(look(kubectl, name), kubectl, form, report.summary, report.ranks)
+    answer(name, Kubectl(namespace, context), form, report.summary, report.ranks)
 
 
 @cli.command()
@@ -121,10 +123,7 @@ def status(name, namespace, context, form) -> None:
 @FORMAT
 def why(name, namespace, context, form) -> None:
     """Explain what a run waits for, or why it failed."""
-    kubectl = Kubectl(namespace, context)
-    found = look(kubectl, name)
-    log_reader.add_last_lines(kubectl, found)
-    answer(found, kubectl, form, report.summary, report.findings)
+    answer(name, Kubectl(namespace, context), form, report.summary, report.findings)
 
 
 @cli.command()
