@@ -35,12 +35,12 @@ UP = STATE / "up.json"  # written last: a cluster without it is incomplete
 
 def up() -> None:
     """Start the cluster, or leave it as it is if it runs as requested."""
+    debian.install()
+    for module in MODULES:  # those of the cluster's user, who may have another cache
+        go_tools.build(module)
     if healthy():
         print(f"the local cluster is up; use it with: export KUBECONFIG={KUBECONFIG}")
         return
-    debian.install()
-    for module in MODULES:
-        go_tools.build(module)
     controllers = ["jobset", "kueue"] if PARTS == "all" else ["jobset"]
     archives = {
         name: images.from_binary(name, addons.binary(name)) for name in ("pause", *controllers)

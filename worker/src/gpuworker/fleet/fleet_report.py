@@ -172,18 +172,19 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in WORST_FIRST if verdict in found), "")
 
 
-def describe_coverage(fleet: Fleet) -> str:
-    """Number of nodes and GPUs that reported, and the number expected."""
+def headline(fleet: Fleet) -> str:
+    """Verdict, number of nodes and GPUs that reported, and the number expected."""
     coverage = fleet.coverage
     nodes = coverage.nodes_expected
     expected = "an unknown number of" if nodes is None else nodes
     gpus = f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" * bool(coverage.gpus_expected)
-    return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
+    verdict = fleet.verdict + " (CPU rehearsal)" * fleet.rehearsal
+    return f"{verdict}: {coverage.nodes_reported} of {expected} nodes reported{gpus}"
 
 
 def summary(fleet: Fleet) -> str:
     """One line: verdict, coverage and reason."""
-    return f"{fleet.verdict}: {describe_coverage(fleet)}{fleet.reason and '; '}{fleet.reason}"
+    return f"{headline(fleet)}{fleet.reason and '; '}{fleet.reason}"
 
 
 @functools.lru_cache(maxsize=1 << 14)

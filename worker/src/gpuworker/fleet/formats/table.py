@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, describe_coverage
+from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, headline
 
 MOST_NAMED = 8
 
 
 def table(fleet: Fleet) -> str:
     """Verdict, coverage, causes in the order of danger, nodes, numbers and notes."""
-    rehearsal = " (CPU rehearsal)" * fleet.rehearsal
-    lines = [f"{fleet.verdict}{rehearsal}: {describe_coverage(fleet)}", ""]
+    lines = [headline(fleet), ""]
     if fleet.causes:
         rows = [[each.verdict, each.act, each.where, each.title] for each in fleet.causes]
         lines += [*align_columns([["VERDICT", "ACT", "WHERE", "WHAT"], *rows]), ""]
