@@ -170,7 +170,7 @@ def await_verdict(args: argparse.Namespace) -> int:
     while True:
         _, answer = ask(f"{args.url.rstrip('/')}/readyz")
         line, _, rest = answer.partition("\n")
-        verdict, late = line.partition(":")[0], time.monotonic() > end
+        verdict, late = line.partition(" ")[0].rstrip(":"), time.monotonic() > end
         known = verdict in EXIT_CODES and (late or WAITING not in rest)
         if known or late:
             verdict = verdict if known else INCOMPLETE
