@@ -20,7 +20,7 @@ JobSet: {replicatedJobs: [{name: w, replicas: 1, template: {spec: {parallelism: 
   template: *torchrun}}}]}
 TrainJob: {runtimeRef: {name: torch-distributed}, trainer: {numNodes: 2, numProcPerNode: 1,
   image: IMAGE, command: *words, env: *env}}
-StatefulSet: {replicas: 2, serviceName: t, selector: {}, template: *torchrun}
+StatefulSet: {replicas: 2, serviceName: old, selector: {}, template: *torchrun}
 """
 KINDS = ("PyTorchJob", "Job", "JobSet", "TrainJob", "StatefulSet")
 # As in the guides: the rank from the name of the pod, a pipe, and a torchrun amid other commands.
