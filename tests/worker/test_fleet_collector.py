@@ -193,6 +193,10 @@ def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_
     store.watch({})
     store.add(source(broken_report("n2")).report)
     assert (ready(url), awaited(url)) == (503, 1)
+    rehearsal = broken_report("n2")
+    rehearsal["requested"]["device"] = "cpu"
+    store.add(source(rehearsal).report)
+    assert store.fleet().rehearsal and awaited(url) == 1
 
 
 def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
