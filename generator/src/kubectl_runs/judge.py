@@ -135,13 +135,13 @@ def explain_missing(run: Run, objects: Objects) -> None:
 
 
 def blame(run: Run) -> None:
-    """A rank that failed and whose pod is gone is known by what its peers were told."""
+    """A rank that failed and whose pod is gone is known by the messages of its peers."""
     for peer in [each for each in run.ranks.values() if each.cause == "peer"]:
-        told = pods.PEER.search(peer.detail)
-        rank = run.ranks.get(told[1]) if told else None
+        message = pods.PEER.search(peer.detail)
+        rank = run.ranks.get(message[1]) if message else None
         if rank and not rank.pod:
             rank.phase, rank.cause, rank.detail = "failed", "PodDeleted", ""
-            rank.exit_code, rank.ended_at, rank.begun = int(told[2]), peer.ended_at, True
+            rank.exit_code, rank.ended_at, rank.begun = int(message[2]), peer.ended_at, True
 
 
 # The whole run

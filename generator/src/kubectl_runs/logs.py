@@ -56,8 +56,8 @@ def add_last_lines(kubectl: Kubectl, status: Status) -> None:
     first = next((each for each in status.findings if each.first), None)
     if first is None or len(first.lines) > 1:
         return
-    told = NODE.search(first.detail)
-    name = f"node-{told[1]}" if told else first.ranks[0]
+    verdict = NODE.search(first.detail)
+    name = f"node-{verdict[1]}" if verdict else first.ranks[0]
     rank = next((each for each in status.ranks if each.name == name and each.pod), None)
     if rank is not None and rank.begun:
         flags = "-c", CONTAINERS[status.chart], f"--tail={LINES}"

@@ -8,6 +8,7 @@ _VOLUME = (
     "check that the claim, Secret or ConfigMap of the message exists, and that a claim is bound"
 )
 _PREEMPTED = "nothing; another pod takes its place, or the run starts again"
+_LINES = "read the program's last lines"
 _GONE = "its pod is gone: see the log collector, or start it again"
 _NODE = "look at the node; Kubernetes replaces the pod by itself"
 REMEDIES = {
@@ -36,8 +37,8 @@ REMEDIES = {
     "NoNode": "compare nodes, nodeSelector and tolerations with kubectl get nodes --show-labels",
     "barrier": "see what the ranks wait for that have not started",
     # -- why a rank ended
-    "Error": "read the program's last lines",
-    "program-failed": "read its last lines",
+    "Error": _LINES,
+    "program-failed": _LINES,
     "OOMKilled": "raise resources.limits.memory, or use less",
     "StartError": _COMMAND,
     "ContainerCannotRun": _COMMAND,

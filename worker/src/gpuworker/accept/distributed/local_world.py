@@ -110,7 +110,7 @@ class World:
         return [rank for rank in range(self.size) if rank not in self.results]
 
     def _receive(self, rank: int) -> Problem | None:
-        """What a rank says: where it is, its result, or a problem, after which it ends."""
+        """Take what a rank sends: where it is, its result, or a problem, after which it ends."""
         try:
             said = self.connections[rank].recv()
         except (EOFError, OSError):

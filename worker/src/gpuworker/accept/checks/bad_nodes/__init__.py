@@ -16,7 +16,7 @@ SPEC = Spec(
     across_nodes="find bad nodes and links by tests of changing groups",
     measures={
         "pair_bandwidth": Measure(
-            "GB/s", "an exchange of two nodes, the median of the nodes' medians", each="node"
+            "GB/s", "an exchange of two nodes, the median of the better quarter", each="node"
         )
     },
     faults={
