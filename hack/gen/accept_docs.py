@@ -72,7 +72,7 @@ LIMITS = """\
 A limit is a share of a figure. Of a GPU model this is the *sustained* figure (healthy GPUs on a loaded node), else the
 *best* one (one GPU alone), else the *observed* one (one user), else the *specification* (data sheet, dense). Of a link
 it is what is installed.
-`worker/src/gpuworker/accept/limits.py` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
+`worker/src/gpuworker/judgement/limits.py` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
 hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`).
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
@@ -107,8 +107,9 @@ GEMM = (
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import check_spec, fault_injection, registry
-    from gpuworker.accept.limits import RULES
+    from gpuworker.accept import fault_injection
+    from gpuworker.judgement import check_spec, registry
+    from gpuworker.judgement.limits import RULES
     from gpuworker.runtime import gpu_specs
 
     checks = registry.load()
@@ -187,8 +188,8 @@ def page() -> str:
 
 def _figure(key: str, entry: dict) -> str:
     """`989 (620 / 657)`: the data sheet value, and the two limits."""
-    from gpuworker.accept.check_spec import Measure
-    from gpuworker.accept.limits import Limits
+    from gpuworker.judgement.check_spec import Measure
+    from gpuworker.judgement.limits import Limits
 
     if key not in entry:
         return ""

@@ -10,9 +10,10 @@ import sys
 from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
-from gpuworker.accept import fault_injection, registry
+from gpuworker.accept import fault_injection
 from gpuworker.accept.checks.environment import VERSIONS
 from gpuworker.fleet.expected import known_limits
+from gpuworker.judgement import registry
 
 
 def definitions() -> dict[str, dict]:

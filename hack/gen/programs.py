@@ -21,7 +21,7 @@ CHARTS = {
     "gpu-accept": ("accept-node", "accept-report", "ddp-tests"),
     "job-group": ("group-agent", "ddp-launch", "torchrun", "accept-node"),
 }
-REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module below checks
+REGISTRY = SOURCES / "gpuworker/judgement/registry.py"  # imports every module below checks
 DATA = (".json", ".css", ".js")
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged, judge
+from gpuworker.judgement.judge import Judged, judge
 from gpuworker.judgement.reading import report_of
 from hack.gpu.runner import last_line, log_of
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Figure, Judgement

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuworker.accept import fault_injection, registry
+from gpuworker.accept import fault_injection
+from gpuworker.judgement import registry
 from gpuworker.runtime.contract import ExitCode
 from hack.gpu import judges
 from hack.gpu.step import Step

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from gpuworker.fleet.collector import CollectorHandler
-from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
+from gpuworker.judgement.fleet_report import Fleet
 from tests.helpers.example_fleets import small
 from tests.helpers.processes import serving
 

@@ -13,9 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import json_text
 from gpuworker.fleet.formats.page import page as page_of
+from gpuworker.judgement.fleet_report import json_text
+from gpuworker.judgement.sources import Expected
 from tests.browser.conftest import PHONE
 from tests.helpers.example_fleets import large
 from tests.helpers.fleet_reports import check, failing, merged, node_report

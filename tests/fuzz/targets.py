@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import json_text
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.fleet.report_sources import from_text
 from gpuworker.group import protocol as group_protocol
 from gpuworker.group.group_state import GroupPlan, GroupState, Task
+from gpuworker.judgement.fleet_report import json_text
+from gpuworker.judgement.merge import merge
+from gpuworker.judgement.sources import Expected, Source
 from gpuworker.launch import protocol as launch_protocol
 from gpuworker.runtime.json_lines import Codec, encode
 from tests.fuzz.check import jobgen

@@ -2,11 +2,12 @@
 
 import torch
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Spec
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.verdict import Check, judge_check
+from gpuworker.accept import check_process
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.limits import Limits
 from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.verdict import Check, judge_check
 
 GPUS = torch.cuda.device_count()
 # The same tests run on GPUs where present. Comparisons of devices need two of them.
@@ -22,7 +23,7 @@ def verdict_on(check, evidence: Evidence, plan: Plan) -> Check:
 
 def measured(check, plan: Plan) -> Evidence:
     """The evidence of a check's module, with what its facts show."""
-    evidence = registered(check).measure(plan)
+    evidence = check_process.measure(registered(check), plan)
     if registered(check).problems:
         registered(check).problems(evidence, plan)
     return evidence

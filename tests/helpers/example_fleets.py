@@ -12,9 +12,9 @@ import random
 import sys
 from pathlib import Path
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats.page import page
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import merged, problem, world_check, world_report
 from tests.helpers.simulated_node import GPUS, REQUESTED, Hardware
 from tests.helpers.single_faults import FAULTS

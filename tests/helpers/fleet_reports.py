@@ -9,16 +9,13 @@ import json
 import zlib
 from pathlib import Path
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.environment_problems import NOT_READABLE
-from gpuworker.accept.judge import Judged
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.verdict import Check, Number
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.judge import Judged
+from gpuworker.judgement.limits import Limits
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import (
     FAIL,
@@ -34,6 +31,8 @@ from gpuworker.judgement.report import (
     Requested,
     to_json,
 )
+from gpuworker.judgement.sources import Expected, Source
+from gpuworker.judgement.verdict import Check, Number
 from gpuworker.runtime.gpu_inventory import Gpu
 
 REPO = Path(__file__).resolve().parents[2]

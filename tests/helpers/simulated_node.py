@@ -15,13 +15,14 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.accept import fabric, peer_comparison, registry
-from gpuworker.accept.check_spec import Plan
+from gpuworker.accept import fabric
 from gpuworker.accept.checks import storage, stragglers
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
+from gpuworker.judgement import peer_comparison, registry
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.report import Evidence, Measurement, Problem, Requested, to_json
 from gpuworker.judgement.xids import judged
 from gpuworker.runtime import gpu_specs

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import prometheus
+from gpuworker.judgement.sources import Expected
 from hack.deps import debian
 from tests.helpers.fleet_reports import check, failing, merged, world_report
 from tests.helpers.rendering import CHARTS, REPO, objects, render, rendered, scenarios

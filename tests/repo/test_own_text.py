@@ -13,8 +13,8 @@ FOREIGN = {
     "accept/fabric.py": "files of sysfs and names of adapters",
     "accept/host_info.py": "the kernel's log and /proc",
     "accept/kernels/fingerprint.py": "/proc/self/maps",
-    "fleet/fleet_report.py": "names of nodes and devices",
-    "fleet/suspects.py": "names of nodes",
+    "judgement/fleet_report.py": "names of nodes and devices",
+    "judgement/suspects.py": "names of nodes",
 }
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:Deprec
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 CHECK = '''"""{proves}."""
 
-from gpuworker.accept.check_spec import Measure, Spec
+from gpuworker.judgement.check_spec import Measure, Spec
 from gpuworker.judgement.report import Evidence, Measurement
 
 MEASURES = {{"speed": Measure("GB/s", "that it runs")}}

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.bad_nodes import search
 from gpuworker.accept.distributed import local_world
+from gpuworker.judgement.check_spec import Plan
 from tests.helpers.evidence import failures, not_measured
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this

@@ -7,11 +7,11 @@ import time
 import pytest
 import torch
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import compute
 from gpuworker.accept.kernels import gemm, timing
 from gpuworker.accept.kernels.gemm import Product
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.report import Evidence
 from tests.helpers.cpu_worlds import GPUS, PLANS, measured, verdict_on
 from tests.helpers.evidence import failures, not_measured, warnings

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from gpuworker.accept import host_info
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.accept.verdict import Check
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.kinds import RETEST
+from gpuworker.judgement.verdict import Check
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import PLANS, measured, verdict_on
 from tests.helpers.evidence import failures, kinds, not_measured, verbs

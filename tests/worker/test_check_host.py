@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept import host_info
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import host
+from gpuworker.judgement.check_spec import Plan
 from tests.helpers.cpu_worlds import verdict_on
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gpuworker.accept import host_info
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.kinds import CONFIGURE, KINDS
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory

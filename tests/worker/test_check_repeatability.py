@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import repeatability
 from gpuworker.accept.kernels import fingerprint
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.report import Evidence
 from tests.helpers.cpu_worlds import GPUS, PLANS, measured, verdict_on
 from tests.helpers.evidence import failures

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import collectives as check
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.collectives.operations import NAMES, Operation, factor, operations
 from gpuworker.accept.distributed import local_world
+from gpuworker.judgement.check_spec import Plan
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures, not_measured
 

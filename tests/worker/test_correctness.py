@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import correctness as check
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.report import FAIL, Report, Requested, to_json
+from gpuworker.judgement.sources import Expected
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from gpuworker.accept.check_spec import Measure, Plan
 from gpuworker.accept.checks import environment, links
-from gpuworker.accept.limits import RULES, Limits
+from gpuworker.judgement.check_spec import Measure, Plan
+from gpuworker.judgement.limits import RULES, Limits
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory, gpu_specs
 from tests.helpers import gpu_node

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from gpuworker.accept import fabric, watches
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.accept.verdict import Check
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.kinds import KINDS, RESEAT, TICKET
 from gpuworker.judgement.report import Report, Requested
+from gpuworker.judgement.verdict import Check
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import verdict_on
 from tests.helpers.sysfs_tree import add_adapter, add_pci, set_errors, set_port, write

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept import registry
 from gpuworker.accept.errors import PartError, problem_of
 from gpuworker.fleet.collector import CollectorHandler
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import json_text
 from gpuworker.fleet.http_handler import ReportServer
-from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement import registry
+from gpuworker.judgement.fleet_report import json_text
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Problem
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import changed, problem, with_problems, world_check, world_report
 from tests.helpers.simulated_node import DEVICES, GPUS, REQUESTED, Hardware, xids
 from tests.helpers.single_faults import FAULTS

@@ -21,12 +21,12 @@ import pytest
 
 from gpuworker.fleet import cli, client, collector, http_handler, report_store
 from gpuworker.fleet.collector import CollectorHandler
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
-from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import read
 from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.merge import merge
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import broken_report, complete_report, source
 from tests.helpers.processes import free_port, until
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
 from tests.helpers.fleet_reports import measurement, merged, node_report
 

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.report import INCOMPLETE, PASS
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import REQUESTED, complete_report
 
 NOW = datetime.datetime.now(datetime.UTC)

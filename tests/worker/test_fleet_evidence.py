@@ -10,14 +10,14 @@ import json
 import yaml
 from jsonschema import Draft7Validator
 
-from gpuworker.accept.judge import judge
-from gpuworker.accept.registry import node_checks
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.fleet_report import Fleet, json_text
+from gpuworker.judgement.judge import judge
+from gpuworker.judgement.merge import merge
+from gpuworker.judgement.registry import node_checks
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, Report
+from gpuworker.judgement.sources import Expected, Source
 from tests.helpers import report_mutations
 from tests.helpers.fleet_reports import REPO, REQUESTED, changed, complete_report
 

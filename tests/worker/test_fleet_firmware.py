@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from gpuworker.accept import fabric
-from gpuworker.fleet.differences import port_differences, version_drift
+from gpuworker.judgement.differences import port_differences, version_drift
 from gpuworker.judgement.kinds import CONFIGURE, TICKET
 from gpuworker.judgement.report import FAIL, WARN, Report
 from gpuworker.runtime.gpu_inventory import Gpu

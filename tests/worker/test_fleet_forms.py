@@ -11,12 +11,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.page import POLICY, SCRIPT, STYLE, page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
+from gpuworker.judgement.fleet_report import Fleet, json_text
 from gpuworker.judgement.report import FAIL, SKIP, WARN
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import (
     REPO,
     check,

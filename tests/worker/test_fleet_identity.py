@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.fleet.expected import Expected
 from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import H100, REQUESTED, complete_report, merged
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpuworker.fleet.collector import look
-from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.kubernetes import PodList, pod_of
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement import kinds as acts
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import complete_report, source
 from tests.helpers.node_api import api as api
 from tests.helpers.node_api import client

@@ -8,9 +8,9 @@ import dataclasses
 
 import pytest
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, Requested
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import (
     REQUESTED,
     check,

@@ -9,11 +9,11 @@ import re
 import pytest
 
 from gpuworker.accept import fabric
-from gpuworker.accept.registry import node_checks
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.merge import merge
 from gpuworker.judgement.kinds import KINDS
+from gpuworker.judgement.merge import merge
+from gpuworker.judgement.registry import node_checks
 from gpuworker.judgement.report import FAIL
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import REQUESTED, complete_report, problem, source, with_problems
 
 

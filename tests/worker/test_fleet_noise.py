@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.accept import registry
+from gpuworker.judgement import registry
 from gpuworker.judgement.report import FAIL, PASS, WARN
 from tests.helpers.fleet_reports import check, measurement, merged, node_report
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuworker.accept import registry
-from gpuworker.fleet.expected import Expected
+from gpuworker.judgement import registry
 from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, WORST_FIRST, Requested
+from gpuworker.judgement.sources import Expected
 from gpuworker.runtime import gpu_specs
 from tests.helpers.simulated_node import Hardware
 from tests.helpers.single_faults import FAULTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.suspects import racks_of
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.suspects import racks_of
 from tests.helpers.example_fleets import FIFTEEN, OTHER_DRIVER, WARM_RACK, large
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 import pytest
 
 from gpuworker.accept import fabric
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.findings import Finding
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.suspects import suspects
+from gpuworker.judgement.findings import Finding
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.kinds import REBOOT
 from gpuworker.judgement.report import FAIL, PASS, Problem
+from gpuworker.judgement.sources import Expected
+from gpuworker.judgement.suspects import suspects
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.fleet_reports import merged
 from tests.helpers.simulated_node import GPUS, REQUESTED, Hardware

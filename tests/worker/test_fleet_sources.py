@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuworker.fleet import report_sources
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source, from_text, read
+from gpuworker.fleet.report_sources import from_text, read
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.reading import NOT_A_REPORT
 from gpuworker.judgement.report import PASS
+from gpuworker.judgement.sources import Expected, Source
 from tests.helpers.fleet_reports import (
     broken_report,
     changed,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import complete_report, source
 from tests.helpers.hostile_files import plant
 

@@ -8,10 +8,9 @@ import re
 
 import pytest
 
-from gpuworker.accept import environment_problems, fault_injection, registry
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.judgement import kinds
+from gpuworker.accept import environment_problems, fault_injection
+from gpuworker.judgement import kinds, registry
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.kinds import (
     CONFIGURE,
     REBOOT,
@@ -24,6 +23,7 @@ from gpuworker.judgement.kinds import (
     act_of,
 )
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
+from gpuworker.judgement.sources import Expected
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.fleet_reports import REPO, check, merged, node_report, problem
 

@@ -15,9 +15,9 @@ import pytest
 
 from gpuworker.fleet import report_store, world_plan
 from gpuworker.fleet.collector import CollectorHandler
-from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import Requested
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import (
     broken_report,
     complete_report,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.report_sources import read
 from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Requested
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import (
     REQUESTED,
     changed,

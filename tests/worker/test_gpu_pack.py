@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept.judge import Judged
-from gpuworker.accept.verdict import Check
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.report import Problem, Report, Requested
+from gpuworker.judgement.verdict import Check
 from hack.gpu import judges, steps
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Result, read
 from hack.paths import REPO
@@ -139,7 +139,8 @@ def test_each_part_fits_seven_minutes_of_one_gpu():
 
 
 def test_every_fault_of_a_node_has_a_step():
-    from gpuworker.accept import fault_injection, registry
+    from gpuworker.accept import fault_injection
+    from gpuworker.judgement import registry
 
     faults = {f"fault-{fault.id}" for fault in fault_injection.known_faults(registry.node_checks())}
     assert faults <= {step.name for step in steps.steps("cuda", 8)}

@@ -10,10 +10,10 @@ import os
 import pytest
 
 from gpuworker.accept import host_info
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.accept.verdict import Check
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RETEST, TICKET
+from gpuworker.judgement.verdict import Check
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import verdict_on

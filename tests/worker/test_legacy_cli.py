@@ -21,9 +21,10 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept import legacy_cli
-from gpuworker.accept.judge import Judged
-from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Report, Requested, write_json
+from gpuworker.accept.publish import write_json
+from gpuworker.judgement.judge import Judged
+from gpuworker.judgement.report import Report, Requested
+from gpuworker.judgement.verdict import Check
 
 pytestmark = pytest.mark.slow
 

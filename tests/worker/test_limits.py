@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Measure
-from gpuworker.accept.limits import KINDS, LEAST_SHARE, NO_RULE, RULES, Limits, Rule, problems
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Measure
+from gpuworker.judgement.limits import KINDS, LEAST_SHARE, NO_RULE, RULES, Limits, Rule, problems
 from gpuworker.runtime import gpu_specs
 
 H100, H200, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"

@@ -20,12 +20,12 @@ import pytest
 
 from gpuworker.fleet import cli, collector, marks
 from gpuworker.fleet.client import ask, send
-from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.kubernetes import KubeApi, PodList
 from gpuworker.fleet.marks import HOLD, Rules
 from gpuworker.fleet.node_actions import UNVERIFIED, NodeActions
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.judgement.report import FAIL, WARN
+from gpuworker.judgement.sources import Expected
 from tests.helpers.fleet_reports import (
     broken_report,
     complete_report,

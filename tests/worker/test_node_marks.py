@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import LEVELS
 from gpuworker.fleet import marks
 from gpuworker.fleet.marks import ACTIONS, HOLD, RECENT, STATE, UNFIT, Result, Rules, State, decide
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import LEVELS
 from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
 from tests.helpers.node_api import node_object, patched

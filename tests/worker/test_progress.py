@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from gpuworker.accept import registry
 from gpuworker.accept.check_process import SLACK_S
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed import local_world
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.runtime.processes import child_pids
 from tests.helpers.processes import alive, until
 

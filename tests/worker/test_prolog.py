@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept import accept_node, checks, cli, prolog, registry
-from gpuworker.accept.check_spec import Plan
+from gpuworker.accept import accept_node, checks, cli, prolog
 from gpuworker.accept.checks import environment
-from gpuworker.accept.judge import judge
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.judge import judge
 from gpuworker.judgement.kinds import KINDS
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import Evidence, Measurement, Report, Requested
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 LINE = re.compile(r"node=gpu-12 gpu=(\S+) act=(\S+|\".*?\") kind=(\S+)")
 CHECK = '''"""It runs."""
 
-from gpuworker.accept.check_spec import Measure, Spec
+from gpuworker.judgement.check_spec import Measure, Spec
 from gpuworker.judgement.report import Evidence
 
 SPEC = Spec("STORAGE", {{"prolog": 1}}, {{"speed": Measure("GB/s", "that it runs")}}, prolog=("speed",))

@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from gpuworker.accept import check_spec, checks, fault_injection, registry
+from gpuworker.accept import checks, fault_injection
+from gpuworker.judgement import check_spec, registry
 from tests.helpers.fleet_reports import REPO
 
 GOOD = '''"""The disk spins."""
-from gpuworker.accept.check_spec import Evidence, Spec
+from gpuworker.judgement.check_spec import Evidence, Spec
 
 SPEC = Spec("STORAGE", {"full": 1}, faults={"stuck-disk": "stuck"})
 
@@ -43,10 +44,10 @@ def test_every_check_is_complete():
     owners = dict.fromkeys(fault_injection.RUNNER_FAULTS, "the runner")
     for name, check in registry.load().items():
         spec = check
-        assert check.proves and (check.measure or check.measure_world), name
+        assert check.proves and (check.measure or check.measure_world or check.ranks), name
         assert spec.tag in check_spec.TAGS and set(spec.seconds) <= set(check_spec.LEVELS), name
-        assert bool(spec.seconds) == bool(check.measure), name
-        assert bool(spec.across_nodes) == bool(check.measure_world), name
+        assert bool(spec.seconds) == bool(check.measure or check.ranks), name
+        assert bool(spec.across_nodes) >= bool(check.measure_world), name
         assert [fault for fault in spec.faults if owners.setdefault(fault, name) != name] == []
         for measure in spec.measures.values():
             assert measure.better in ("higher", "lower") and measure.each in (
@@ -58,7 +59,7 @@ def test_every_check_is_complete():
 
 def test_checks_are_listed_without_torch(start):
     """Docs and --list do not need torch."""
-    text = "import sys; sys.modules['torch'] = None; from gpuworker.accept import registry; print(len(registry.load()))"
+    text = "import sys; sys.modules['torch'] = None; import gpuworker.judgement.registry as it; print(len(it.load()))"
     program = start("-c", text)
     assert program.wait() == 0, program.output
     assert int(program.output) == len(registry.load())

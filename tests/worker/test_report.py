@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept.judge import Judged
-from gpuworker.accept.verdict import Check
-from gpuworker.judgement.report import Name, Report, Requested, write_json
+from gpuworker.accept.publish import write_json
+from gpuworker.judgement.judge import Judged
+from gpuworker.judgement.report import Name, Report, Requested
+from gpuworker.judgement.verdict import Check
 from gpuworker.runtime.log import write_termination_message
 
 

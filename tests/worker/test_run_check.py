@@ -14,7 +14,7 @@ import pytest
 
 from gpuworker.accept import check_process
 from gpuworker.accept.check_process import Stuck
-from gpuworker.accept.check_spec import Plan, Spec
+from gpuworker.judgement.check_spec import Plan, Spec
 from gpuworker.judgement.report import Evidence
 from tests.helpers.evidence import not_measured
 from tests.helpers.processes import alive, until

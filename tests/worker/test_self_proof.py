@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept import accept_node, fault_injection, registry
-from gpuworker.accept.judge import judge
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source
+from gpuworker.accept import accept_node, fault_injection
+from gpuworker.judgement import registry
+from gpuworker.judgement.judge import judge
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import EXIT_CODES, Requested
+from gpuworker.judgement.sources import Expected, Source
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage as check
 from gpuworker.accept.distributed import local_world
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.report import FAIL, INCOMPLETE
 from tests.helpers.cpu_worlds import measured, verdict_on
 from tests.helpers.evidence import failures, not_measured

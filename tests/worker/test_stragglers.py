@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import stragglers as check
+from gpuworker.judgement.check_spec import Plan
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 

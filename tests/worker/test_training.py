@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import training as check
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
+from gpuworker.judgement.check_spec import Plan
 from tests.helpers.cpu_worlds import measured
 from tests.helpers.evidence import failures
 

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.verdict import Check, judge_check
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.limits import Limits
 from gpuworker.judgement.report import Evidence, Measurement, Problem
+from gpuworker.judgement.verdict import Check, judge_check
 
 H100 = "NVIDIA H100 80GB HBM3"
 PLAN = Plan("cuda", 2)

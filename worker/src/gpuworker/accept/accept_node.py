@@ -20,17 +20,18 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuworker.accept import check_process, errors, fault_injection, prolog, registry
+from gpuworker.accept import check_process, errors, fault_injection, prolog
 from gpuworker.accept.check_process import Stuck
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.accept.cli import parse
-from gpuworker.accept.judge import at_level, judge, limits_of
 from gpuworker.accept.publish import log_check, new_report, publish
-from gpuworker.accept.verdict import judge_check
 from gpuworker.accept.watches import watch
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.judge import at_level, judge, limits_of
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import EXIT_CODES, Evidence, Report, Requested, not_done, parsed
+from gpuworker.judgement.verdict import judge_check
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.log import log
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpuworker.accept import errors
-from gpuworker.accept.check_spec import Plan, Spec
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.registry import CHECKS
 from gpuworker.judgement.report import Evidence, not_done, to_json
 from gpuworker.runtime.log import log
 
@@ -138,6 +140,16 @@ def _child(work: Callable[[Connection], None], sender: Connection) -> None:
     work(sender)
 
 
+def measure(check: Spec, plan: Plan) -> Evidence:
+    """What the check sees on this node. A check of ranks needs torch to be imported."""
+    if check.measure:
+        return check.measure(plan)
+    from gpuworker.accept.distributed import local_world
+
+    ranks = importlib.import_module(f"{CHECKS}.{check.ranks}")
+    return ranks.evidence(local_world.run(plan, ranks.run, plan=plan), plan, 1)
+
+
 def measured(registered: Spec, plan: Plan) -> Evidence:
     """The check's evidence, measured in this process."""
     try:
@@ -145,7 +157,7 @@ def measured(registered: Spec, plan: Plan) -> Evidence:
             time.sleep(1e6)
         if plan.injected("crashed-check"):
             os.kill(os.getpid(), signal.SIGKILL)
-        evidence = registered.measure(plan)
+        evidence = measure(registered, plan)
         # an error here affects this check only
         to_json(dataclasses.asdict(evidence), indent=None)
     except Exception as error:  # any error makes the check INCOMPLETE, with the error as reason

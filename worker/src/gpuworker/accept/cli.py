@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept import fault_injection
-from gpuworker.accept.check_spec import LEVELS, Spec
 from gpuworker.accept.checks.environment import VERSIONS
-from gpuworker.accept.judge import at_level
-from gpuworker.accept.limits import RULES, key_and_number
+from gpuworker.judgement.check_spec import LEVELS, Spec
+from gpuworker.judgement.judge import at_level
+from gpuworker.judgement.limits import RULES, key_and_number
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.option_types import positive, positive_int
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -22,18 +23,19 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.accept import errors, registry
-from gpuworker.accept.check_spec import LEVELS, Plan, Spec
+from gpuworker.accept import errors
 from gpuworker.accept.checks.collectives.operations import factor, operations
 from gpuworker.accept.checks.collectives.sweep import trial
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
-from gpuworker.accept.judge import judge
 from gpuworker.accept.kernels.tiny_classifier import (
     BATCH,
     EPOCH_STEPS,
     tiny_training,
 )
-from gpuworker.accept.publish import log_check, new_report, publish
+from gpuworker.accept.publish import log_check, new_report, publish, write_json
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import LEVELS, Plan, Spec
+from gpuworker.judgement.judge import judge
 from gpuworker.judgement.report import (
     PASS,
     WARN,
@@ -45,7 +47,6 @@ from gpuworker.judgement.report import (
     World,
     WorldNode,
     not_done,
-    write_json,
 )
 from gpuworker.runtime import process_group
 from gpuworker.runtime.command_line import escape_output, first_line
@@ -91,7 +92,7 @@ def run_checks(context: RankContext, checks: list[Spec], plan: Plan, folder: Pat
     try:
         for index, registered in enumerate(checks):
             began = time.monotonic()
-            evidence = registered.measure_world(context, plan)
+            evidence = measured(registered, context, plan)
             if report:
                 evidence.name, evidence.duration_s = registered.name, time.monotonic() - began
                 report.checks[index] = evidence
@@ -106,6 +107,15 @@ def run_checks(context: RankContext, checks: list[Spec], plan: Plan, folder: Pat
             report.duration_s = time.monotonic() - start
             publish(report, path)
     return verdicts <= {PASS, WARN}
+
+
+def measured(check: Spec, context: RankContext, plan: Plan) -> Evidence:
+    """What all ranks see, on rank 0."""
+    if check.measure_world:
+        return check.measure_world(context, plan)
+    ranks = importlib.import_module(f"{registry.CHECKS}.{check.ranks}")
+    results = context.gather(check.ranks, ranks.run(context, plan))
+    return ranks.evidence(results, plan, context.nodes) if results else Evidence()
 
 
 def _judged(registered: Spec, report: Report, path: Path) -> str:

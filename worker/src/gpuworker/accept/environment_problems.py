@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from gpuworker.accept import fabric
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.host_info import Xid
 from gpuworker.judgement import xids
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.kinds import KINDS
 from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Evidence

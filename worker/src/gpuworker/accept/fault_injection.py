@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuworker.accept.check_spec import Plan, Spec
-from gpuworker.accept.limits import problems
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.limits import problems
 
 # Faults of the runner: id -> kind of the finding that proves it.
 RUNNER_FAULTS = {

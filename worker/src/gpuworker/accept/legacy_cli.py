@@ -26,9 +26,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpuworker.accept.judge import judge
+from gpuworker.accept.publish import write_json
+from gpuworker.judgement.judge import judge
 from gpuworker.judgement.reading import report_of
-from gpuworker.judgement.report import INCOMPLETE, PASS, WARN, parsed, write_json
+from gpuworker.judgement.report import INCOMPLETE, PASS, WARN, parsed
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.log import log

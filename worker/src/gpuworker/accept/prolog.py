@@ -15,13 +15,14 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gpuworker.accept import check_process, registry
+from gpuworker.accept import check_process
 from gpuworker.accept.check_process import supervise
-from gpuworker.accept.check_spec import Plan, Spec
-from gpuworker.accept.judge import Judged
-from gpuworker.accept.peer_comparison import GPUS, REHEARSAL, judge_share
-from gpuworker.accept.publish import publish
+from gpuworker.accept.publish import publish, write_json
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.kinds import KINDS, act_of
+from gpuworker.judgement.peer_comparison import GPUS, REHEARSAL, judge_share
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import (
     EXIT_CODES,
@@ -29,7 +30,6 @@ from gpuworker.judgement.report import (
     Evidence,
     Report,
     parsed,
-    write_json,
 )
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.contract import ExitCode, Tag

@@ -10,16 +10,17 @@ import errno
 import os
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged, judge
-from gpuworker.accept.verdict import Check
+from gpuworker.judgement.judge import Judged, judge
 from gpuworker.judgement.report import (
     Report,
     Requested,
     describe,
     not_done,
-    write_json,
+    to_json,
 )
+from gpuworker.judgement.verdict import Check
 from gpuworker.runtime.log import log, write_termination_message
+from gpuworker.runtime.plain_files import replace_plain
 
 
 def new_report(run_id: str, requested: Requested, **fields: object) -> Report:
@@ -33,6 +34,12 @@ def new_report(run_id: str, requested: Requested, **fields: object) -> Report:
         started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         **fields,
     )
+
+
+def write_json(path: Path, data: dict) -> None:
+    """Write the whole file to the disk or nothing: readers poll for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_plain(path, (to_json(data, 1) + "\n").encode(), sync=True)
 
 
 def log_check(tag: str, check: Check) -> None:

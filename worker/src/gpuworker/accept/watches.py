@@ -13,11 +13,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept import check_spec, fabric, host_info
+from gpuworker.accept import fabric, host_info
 from gpuworker.accept.publish import log_check
-from gpuworker.accept.verdict import of_problems
-from gpuworker.judgement import xids
+from gpuworker.judgement import check_spec, xids
 from gpuworker.judgement.report import FAIL, WARN, Evidence, Report
+from gpuworker.judgement.verdict import of_problems
 from gpuworker.runtime import gpu_inventory
 
 PORT_FAULT, PCIE_FAULT = "port-errors", "pcie-errors"  # injected: a bad cable, a bad riser

@@ -1,3 +1,1 @@
-"""Is this fleet good? Node reports merged, voted on, compared, and shown as one result in many
-forms.
-"""
+"""Collector of the reports of all nodes, and the result of their judgement in many forms."""

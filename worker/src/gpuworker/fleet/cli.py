@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuworker.fleet import client, collector, expected, world
-from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import read
+from gpuworker.judgement.fleet_report import Fleet, json_text
+from gpuworker.judgement.merge import merge
 from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import ExitCode, Tag

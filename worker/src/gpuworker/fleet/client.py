@@ -14,7 +14,6 @@ import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 
-from gpuworker.accept.judge import judge
 from gpuworker.fleet.http_handler import (
     DIGEST_HEADER,
     NONCE_HEADER,
@@ -23,6 +22,7 @@ from gpuworker.fleet.http_handler import (
     WAITING,
 )
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.judge import judge
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, to_json
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message

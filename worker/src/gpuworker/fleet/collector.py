@@ -20,7 +20,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from gpuworker.fleet import expected
-from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import (
@@ -38,6 +37,7 @@ from gpuworker.fleet.marks import ACTIONS, HOUR_S, Rules
 from gpuworker.fleet.node_actions import NodeActions
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import MOST_STORED_BYTES, ReportStore
+from gpuworker.judgement.fleet_report import Fleet, json_text, summary
 from gpuworker.judgement.report import PASS, WARN
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
@@ -178,7 +178,6 @@ def serve(args: argparse.Namespace) -> int:
     try:
         if args.service:
             args.report_dir /= address_of(args.service)
-        args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(expected.from_args(args), world=args.world)
         store = ReportStore(args.report_dir, wanted, args.stay, args.name, args.patrol)
     except OSError as error:

@@ -1,43 +1,18 @@
-"""What the reports must cover, and the options of accept-report that set it."""
+"""Options of accept-report that set what the reports must cover."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import LEVELS
-from gpuworker.accept.limits import RULES, key_and_number
-from gpuworker.fleet.report_sources import Source
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import LEVELS
+from gpuworker.judgement.limits import RULES, key_and_number
 from gpuworker.judgement.report import NODE, Requested
+from gpuworker.judgement.sources import Expected, Source
 from gpuworker.runtime.option_types import positive_int
 
-
-@dataclass(frozen=True)
-class Expected:
-    """The nodes that must report, by name or by number. `run_id`: reports of other runs are
-    ignored.
-    """
-
-    count: int | None = None
-    names: Sequence[str] = ()
-    run_id: str | None = None
-    # Pod without a report -> its node, the kind of finding and its state in words
-    unreported: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
-    # node -> when its pod, which no longer exists, was last seen
-    lost: Mapping[str, str] = field(default_factory=dict)
-    live: bool = False  # pods that stay, or a patrol, sent the reports: their age says nothing
-    world: bool = False  # a report of the checks across nodes, too
-    requested: Requested | None = None  # None: every report is judged by its own request
-
-    @property
-    def nodes(self) -> int | None:
-        return len(set(self.names)) or self.count
-
-
-ANYTHING = Expected()
 OF_DEVICE = ("gpus", "level", "check", "limit", "inject")
 
 

@@ -12,10 +12,10 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.kubernetes import PERIOD_S, PROBLEMS, PodList
 from gpuworker.fleet.marks import ACTIONS, DEPTHS, Result, Rules, Step, decide
 from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.kinds import KINDS, Danger
 from gpuworker.judgement.report import FAIL
 from gpuworker.runtime.contract import Tag

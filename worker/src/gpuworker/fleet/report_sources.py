@@ -1,67 +1,22 @@
-"""Sources of reports: files and folders, which of several reports of a node counts, and
-how large one may be.
+"""Reads reports: from files and folders, and from what was posted, and how large one may be.
 
 A file has one report, or one per line, as the page saves them.
-
-A source that cannot be read is kept with its name and the problem, and makes the fleet INCOMPLETE.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged, started
-from gpuworker.fleet.findings import subject
 from gpuworker.judgement.reading import LONGEST_NAME, NOT_A_REPORT, report_of
-from gpuworker.judgement.report import NODE, WORST_FIRST, Report, parsed
+from gpuworker.judgement.report import parsed
+from gpuworker.judgement.sources import Source
 from gpuworker.runtime.plain_files import read_plain
 
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 MOST_NAMED = 8
 MOST_FILE_BYTES = 1 << 30  # of a file with the reports of many nodes
-
-
-@dataclass(frozen=True)
-class Source:
-    """One place that should hold a report: the report, or the problem with it, or notes alone."""
-
-    name: str
-    report: Report | None = None
-    error: str = ""
-    judged: Judged | None = None  # the report with its verdict, if that is known already
-    node: str = ""  # of a report that cannot be read
-    notes: tuple[str, ...] = ()
-
-
-def that_counts(known: Source, new: Source, replaces: bool = False) -> Source:
-    """Which of two judged reports of a node, or of a world, counts, with a note about the other.
-
-    That of the newer run or world; else that of a pod that `replaces` the other, whatever the
-    clocks say; else the worst, since any of them may be wrong.
-    """
-    if known.judged == new.judged:
-        return known
-    began, begins = started(known.report), started(new.report)
-    if new.report.scope != NODE or (new.report.run_id != known.report.run_id and began != begins):
-        which, counts = "newest", new if begins >= began else known
-    elif replaces:
-        which, counts = "last pod's", new
-    else:
-        which = "worst"
-        counts = min((new, known), key=lambda source: WORST_FIRST.index(source.judged.verdict))
-    of, other = map(_described, (counts, known if counts is new else new))
-    note = f"{subject(new.report)}: the {which} of several reports counts: {of}; not {other}"
-    return dataclasses.replace(counts, notes=(note,))
-
-
-def _described(source: Source) -> str:
-    report = source.report
-    started_at = f"run {report.run_id}, started {report.started}"
-    return f"{source.judged.verdict} of {report.pod}, {started_at}"
 
 
 def read(path: str) -> list[Source]:

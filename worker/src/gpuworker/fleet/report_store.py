@@ -14,21 +14,17 @@ import time
 from http import HTTPStatus
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged, judge
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.findings import subject
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import (
-    MOST_REPORT_BYTES,
-    Source,
-    from_file,
-    that_counts,
-)
+from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_file
 from gpuworker.fleet.world_plan import WAIT, WorldPlan
-from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, write_json
+from gpuworker.judgement.findings import subject
+from gpuworker.judgement.fleet_report import Fleet
+from gpuworker.judgement.judge import Judged, judge
+from gpuworker.judgement.merge import merge
+from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, to_json
+from gpuworker.judgement.sources import Expected, Source, that_counts
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.plain_files import replace_plain
 
 MOST_REPORTS = 4096  # if the number of nodes is not known
 # characters that are not ASCII take more here than in the message
@@ -57,6 +53,7 @@ class ReportStore:
         name: str = "",
         patrol: bool = False,
     ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.expected, self.name = folder, expected, name
         self.stay, self.patrol = stay, patrol
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
@@ -115,7 +112,8 @@ class ReportStore:
             counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
                 try:
-                    write_json(self.path(source.name), dataclasses.asdict(report), indent=None)
+                    text = to_json(dataclasses.asdict(report), None) + "\n"
+                    replace_plain(self.path(source.name), text.encode(), sync=True)
                 except OSError as error:
                     return full, f"the report cannot be stored: {error.strerror or error}"
             if counts.judged == source.judged:

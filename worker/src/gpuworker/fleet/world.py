@@ -16,9 +16,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 import gpuworker
-from gpuworker.accept.judge import judge
 from gpuworker.fleet.client import ask, send
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.judge import judge
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, WORLD_REPORT
 from gpuworker.runtime.contract import RENDEZVOUS_PORT, Tag
 from gpuworker.runtime.log import log

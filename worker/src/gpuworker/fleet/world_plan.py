@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.judgement.fleet_report import Fleet
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, WORLD
 
 IDLE_S = 50.0  # an idle pod asks at least twice in this time

@@ -1,1 +1,1 @@
-"""What findings mean: their kinds, what to do about them, and which of them explain others."""
+"""Judgement of reports, from one check to a whole fleet. It opens no file and no socket."""

@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import partialmethod
-from pathlib import Path
 from typing import Literal, NewType
-
-from gpuworker.runtime.plain_files import replace_plain
 
 PASS, WARN, FAIL, INCOMPLETE, SKIP = "PASS", "WARN", "FAIL", "INCOMPLETE", "SKIP"
 # The verdict of a node is the worst of its checks. FAIL outranks INCOMPLETE: one proven fault is
@@ -186,14 +183,6 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
             f"damaged report: {next(n for n in names if names.count(n) > 1):.80} stands twice"
         )
     return found
-
-
-def write_json(path: Path, data: dict, indent: int | None = 1) -> None:
-    """Write the whole file to the disk or nothing: readers poll for it, and the collector
-    acknowledges it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_plain(path, (to_json(data, indent) + "\n").encode(), sync=True)
 
 
 def to_json(data: dict, indent: int | None) -> str:

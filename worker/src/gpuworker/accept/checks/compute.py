@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import itertools
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 FORMATS = {

@@ -13,7 +13,7 @@ import platform
 from pathlib import Path
 
 from gpuworker.accept import environment_problems, errors, fabric, host_info
-from gpuworker.accept.check_spec import Plan, Spec
+from gpuworker.judgement.check_spec import Plan, Spec
 from gpuworker.judgement.report import INCOMPLETE, Evidence, Problem
 from gpuworker.runtime import gpu_inventory
 

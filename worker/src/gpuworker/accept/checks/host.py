@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuworker.accept import host_info, peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.accept import host_info
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(

@@ -15,9 +15,10 @@ import os
 import statistics
 import time
 
-from gpuworker.accept import host_info, peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.accept.limits import Limits
+from gpuworker.accept import host_info
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.limits import Limits
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory, gpu_specs, gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu

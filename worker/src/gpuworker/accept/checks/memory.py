@@ -13,8 +13,8 @@ import os
 import statistics
 import time
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Evidence
 from gpuworker.runtime import gpu_specs
 

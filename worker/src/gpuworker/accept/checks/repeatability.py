@@ -17,8 +17,8 @@ import re
 import time
 from collections import Counter
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import Evidence
 

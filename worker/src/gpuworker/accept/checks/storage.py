@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence
 
 # Wait for a CPU: the time slice of Linux with 8 CPUs and more, 0.75 ms * (1 + log2 8)

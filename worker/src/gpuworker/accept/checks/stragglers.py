@@ -13,8 +13,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement import peer_comparison
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 # Smallest excess over the median that counts: healthy GPUs of one model differ by 5 %

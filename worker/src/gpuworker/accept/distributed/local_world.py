@@ -26,9 +26,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.rank_context import join
 from gpuworker.accept.errors import BrokenWorldError, kind_of, words_of
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.report import INCOMPLETE, Problem
 from gpuworker.runtime import process_group, processes
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.errors import PartError
+from gpuworker.judgement.check_spec import Plan
 
 COLD_BYTES = 256 << 20  # more than any L2 holds
 # enough to enqueue the first calls of a batch; the device then stays behind the host

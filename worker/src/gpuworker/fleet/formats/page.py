@@ -10,7 +10,7 @@ import base64
 import hashlib
 from pathlib import Path
 
-from gpuworker.fleet.fleet_report import Fleet, json_text
+from gpuworker.judgement.fleet_report import Fleet, json_text
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "page.css").read_text(encoding="utf-8")

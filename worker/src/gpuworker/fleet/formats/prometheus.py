@@ -3,7 +3,7 @@ measured is on the page."""
 
 from __future__ import annotations
 
-from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
+from gpuworker.judgement.fleet_report import WORST_FIRST, Fleet
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, headline
+from gpuworker.judgement.fleet_report import WORST_FIRST, Fleet, headline
 
 MOST_NAMED = 8
 

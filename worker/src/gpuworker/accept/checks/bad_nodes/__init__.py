@@ -7,7 +7,7 @@ ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(

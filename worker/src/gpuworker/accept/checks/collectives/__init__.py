@@ -5,7 +5,7 @@ On one node: NVLink or PCIe. Across nodes: ddp-launch -m gpuworker.accept.ddp_te
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Measure, Spec
+from gpuworker.judgement.check_spec import Measure, Spec
 
 REDUCED = ("all_reduce", "all_gather", "reduce_scatter")  # rings, which the links bound
 SPEC = Spec(

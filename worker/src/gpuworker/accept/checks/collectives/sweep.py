@@ -12,7 +12,6 @@ import time
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.collectives import REDUCED
 from gpuworker.accept.checks.collectives.operations import (
     NAMES,
@@ -22,7 +21,8 @@ from gpuworker.accept.checks.collectives.operations import (
     operations,
 )
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.limits import Limits
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.limits import Limits
 from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import process_group
 

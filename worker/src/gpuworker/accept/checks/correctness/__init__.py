@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from gpuworker.accept.check_spec import Measure, Spec
+from gpuworker.judgement.check_spec import Measure, Spec
 
 # the order of additions may cause less; of the largest gradient
 TOLERANCE = 1e-10

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.correctness import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.fingerprint import digest
+from gpuworker.judgement.check_spec import Plan
 from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import Evidence
 

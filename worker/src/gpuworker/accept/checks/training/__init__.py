@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from gpuworker.accept.check_spec import Measure, Spec
+from gpuworker.judgement.check_spec import Measure, Spec
 
 SPEC = Spec(
     tag="TRAIN",

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
-from gpuworker.accept.limits import Limits
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.limits import Limits
 from gpuworker.judgement.report import Evidence
 
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpuworker.fleet.findings import Finding, GpuIdentity
-from gpuworker.fleet.suspects import Cause, Suspect
+from gpuworker.judgement.findings import Finding, GpuIdentity
 from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP
 from gpuworker.judgement.report import WORST_FIRST as TESTED_WORST_FIRST
+from gpuworker.judgement.suspects import Cause, Suspect
 
 FLEET_SCHEMA_VERSION = 5
 WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuworker.fleet.findings import Finding, GpuIdentity, Port, model_of
-from gpuworker.fleet.parts import ARROW, BOTH_WAYS, Part, parts_of
+from gpuworker.judgement.findings import Finding, GpuIdentity, Port, model_of
 from gpuworker.judgement.kinds import (
     KINDS,
     NONE,
@@ -24,6 +23,7 @@ from gpuworker.judgement.kinds import (
     TICKET,
     urgency,
 )
+from gpuworker.judgement.parts import ARROW, BOTH_WAYS, Part, parts_of
 from gpuworker.judgement.report import WORST_FIRST
 
 ALIKE = 3  # nodes with the same cause from which on it is one row

@@ -21,12 +21,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Measure
-from gpuworker.accept.judge import Judged
-from gpuworker.fleet.differences import FEWEST, Software
-from gpuworker.fleet.findings import Finding, gpu_models, model_of, world_name
-from gpuworker.fleet.fleet_report import Distribution, Point, natural_sort_key
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Measure
+from gpuworker.judgement.differences import FEWEST, Software
+from gpuworker.judgement.findings import Finding, gpu_models, model_of, world_name
+from gpuworker.judgement.fleet_report import Distribution, Point, natural_sort_key
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.report import FAIL, NODE, PASS, WARN
 
 WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuworker.accept.judge import Judged
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.kinds import Act, act_of
 from gpuworker.judgement.report import NODE, WORLD, Problem, Report
 

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from gpuworker.accept.judge import Judged
-from gpuworker.fleet.findings import Finding, Port, gpu_models, number, ports_of, text
+from gpuworker.judgement.findings import Finding, Port, gpu_models, number, ports_of, text
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.majority import majority
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, Report
 

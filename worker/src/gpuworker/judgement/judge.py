@@ -9,11 +9,10 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuworker.accept import registry
-from gpuworker.accept.check_spec import Plan, Spec
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.limits import problems as limit_problems
-from gpuworker.accept.verdict import Check, judge_check, of_problems
+from gpuworker.judgement import registry
+from gpuworker.judgement.check_spec import Plan, Spec
+from gpuworker.judgement.limits import Limits
+from gpuworker.judgement.limits import problems as limit_problems
 from gpuworker.judgement.report import (
     FAIL,
     INCOMPLETE,
@@ -25,6 +24,7 @@ from gpuworker.judgement.report import (
     Requested,
     describe,
 )
+from gpuworker.judgement.verdict import Check, judge_check, of_problems
 from gpuworker.runtime import gpu_specs
 
 EARLIEST = datetime.datetime(2025, 1, 1, tzinfo=datetime.timezone.utc)  # this program is younger

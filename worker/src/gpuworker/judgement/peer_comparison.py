@@ -10,8 +10,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuworker.accept.check_spec import Plan
-from gpuworker.accept.limits import models_of
+from gpuworker.judgement.check_spec import Plan
+from gpuworker.judgement.limits import models_of
 from gpuworker.judgement.report import FAIL, WARN, Evidence
 
 # Shares of the median of the others below which a device is a warning, and a failure (0: never).

@@ -117,7 +117,7 @@ class Spec:
     prolog: tuple[str, ...] = ()  # the numbers at this level; the others have all
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
     # What the registry adds. `measure` is for one node, `measure_world` for many: it is called on
-    # every rank, and its evidence is that of rank 0. None: the check cannot run there.
+    # every rank, and its evidence is that of rank 0. None: it is a check of `ranks`.
     # `problems` raises LookupError, TypeError or ValueError on facts that are damaged.
     name: str = ""
     proves: str = ""

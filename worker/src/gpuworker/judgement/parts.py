@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuworker.fleet.findings import Finding, Port
+from gpuworker.judgement.findings import Finding, Port
 from gpuworker.judgement.kinds import KINDS, POWERED, SLOWER, WHY_SLOW, Act, urgency
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN, WORST_FIRST
 

@@ -8,10 +8,9 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from gpuworker.accept.judge import Judged, judge, started
-from gpuworker.fleet import outliers
-from gpuworker.fleet.coverage import copied_numbers, coverage_of, is_foreign, not_covered
-from gpuworker.fleet.differences import (
+from gpuworker.judgement import outliers
+from gpuworker.judgement.coverage import copied_numbers, coverage_of, is_foreign, not_covered
+from gpuworker.judgement.differences import (
     Software,
     differences,
     ports_alike,
@@ -20,8 +19,7 @@ from gpuworker.fleet.differences import (
     versions_of,
     vote,
 )
-from gpuworker.fleet.expected import ANYTHING, Expected
-from gpuworker.fleet.findings import (
+from gpuworker.judgement.findings import (
     Finding,
     findings_of,
     gpu_models,
@@ -30,7 +28,7 @@ from gpuworker.fleet.findings import (
     subject,
     world_name,
 )
-from gpuworker.fleet.fleet_report import (
+from gpuworker.judgement.fleet_report import (
     WORST_FIRST,
     Fleet,
     Node,
@@ -38,9 +36,10 @@ from gpuworker.fleet.fleet_report import (
     natural_sort_key,
     worst_verdict,
 )
-from gpuworker.fleet.report_sources import Source, that_counts
-from gpuworker.fleet.suspects import causes, racks_of, suspects
+from gpuworker.judgement.judge import Judged, judge, started
 from gpuworker.judgement.report import INCOMPLETE, NODE, PASS, WARN, Report
+from gpuworker.judgement.sources import ANYTHING, Expected, Source, that_counts
+from gpuworker.judgement.suspects import causes, racks_of, suspects
 
 
 def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:

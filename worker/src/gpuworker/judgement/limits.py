@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpuworker.accept.check_spec import Measure
+from gpuworker.judgement.check_spec import Measure
 from gpuworker.runtime import gpu_specs
 
 # Figures of a model, of which the first that it has counts: what healthy GPUs sustain while all of
@@ -217,7 +217,7 @@ def _possible(name: str, measure: Measure | None, models: tuple[str, ...]) -> tu
 
 def _measures() -> dict[str, Measure]:
     """The numbers of all checks of a node, by name and by the key of their limit."""
-    from gpuworker.accept import registry
+    from gpuworker.judgement import registry
 
     found = [item for check in registry.node_checks().values() for item in check.measures.items()]
     return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-from gpuworker.accept.judge import Judged
-from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.findings import Finding
-from gpuworker.fleet.fleet_report import Coverage, Node, World, natural_sort_key
+from gpuworker.judgement.findings import Finding
+from gpuworker.judgement.fleet_report import Coverage, Node, World, natural_sort_key
+from gpuworker.judgement.judge import Judged
 from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
+from gpuworker.judgement.sources import Expected
 
 MOST_NAMED = 3
 MOST_COPIES = 2  # nodes with one serial

@@ -9,8 +9,8 @@ import math
 import sys
 from dataclasses import dataclass, field
 
-from gpuworker.accept.check_spec import Measure, Plan, Spec
-from gpuworker.accept.limits import Limits, Threshold
+from gpuworker.judgement.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.limits import Limits, Threshold
 from gpuworker.judgement.report import (
     FAIL,
     INCOMPLETE,
