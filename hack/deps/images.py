@@ -30,6 +30,7 @@ BASE_PYTHON = "3.13"
 BASE_LIBRARIES = REPO / "worker" / "requirements.txt"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
+BASE_PACKAGES += ["python3-etcd"]  # for torchrun's etcd rendezvous
 # Debian builds PyTorch without libuv, and PyTorch 2.6 requires libuv by default, so no rendezvous
 # would start. This patch turns libuv off at every place. Images for GPUs have libuv and do not need
 # the patch.
