@@ -16,7 +16,7 @@ from tests.scale.test_scale import ON_FAKE_NODES, bound, until_bound
 from tests.scale.test_scale import space as space  # a fixture
 
 RANKS, GPUS, WITH_DEVICES = 4, 8, 6
-JOB = {"workload": "job", "fleet": {"enabled": False}}
+JOB = {"workload": "job"}
 CHARTS = {
     "Job of ddp-run": ("ddp-run", {}),
     "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}),
