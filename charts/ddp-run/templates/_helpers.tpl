@@ -73,8 +73,8 @@ and refuses it. */}}
 {{ $gate | ternary (list $codes.NODE_LOST $codes.NODE_UNFIT) (list $codes.NODE_LOST) | toJson }}
 {{- end }}
 
-{{/* Number of pods. Pod 0, which all need, ends last, and a spare that found no room does not hold up
-the end. */}}
+{{/* Number of pods. Pod 0, which all need, ends last, and a spare that found no room does not hold
+up the end. */}}
 {{- define "ddp-run.completions" -}}
 {{- $pods := add .Values.nodes .Values.spares -}}
 completionMode: Indexed

@@ -1,8 +1,8 @@
 {{/*
 What keeps pods away that are not of the release (docs/security.md): a NetworkPolicy, and a key that
-signs messages, from a Secret of the user. A chart defines CHART.hostNetwork, the path of the value that puts pods into the
-network of their node, or nothing; and CHART.exchanges, which is nothing if the pods exchange no
-messages that a key could sign.
+signs messages, from a Secret of the user. A chart defines CHART.hostNetwork, the path of the value
+that puts pods into the network of their node, or nothing; and CHART.exchanges, which is nothing if
+the pods exchange no messages that a key could sign.
 */}}
 
 {{- define "ddp-run.keyVolume" -}}

@@ -1,4 +1,4 @@
-{{/* The acceptance: spec of its Job, arguments and resources of the test, container of the page. */}}
+{{/* The acceptance: spec of its Job, arguments and resources of the test, the page's container. */}}
 
 {{- define "gpu-accept.fleetLabels" -}}
 {{ include "gpu-accept.selectorLabels" . }}

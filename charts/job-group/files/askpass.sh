@@ -1,6 +1,6 @@
 #!/bin/sh
-# Answers git during the clone of the workdir, and only about its server: "Username for 'https://host': ". The token comes
-# from the environment, so it is in no command line and no file.
+# Answers git during the clone of the workdir, and only about its server: "Username for
+# 'https://host': ". The token comes from the environment, so it is in no command line and no file.
 server=${1#*\'}
 server=${server%\'*}
 host=${server#*://}

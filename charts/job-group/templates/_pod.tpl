@@ -210,7 +210,8 @@ spec:
     - name: files
       configMap:
         name: {{ .id }}-files
-        defaultMode: 0755 # a single file that is mounted may be a program; copies get the modes of their entries
+        # A single file that is mounted may be a program; copies get the modes of their entries.
+        defaultMode: 0755
     {{- end }}
     {{- range $index, $mount := $task.fileMounts }}
     {{- if not (or (hasPrefix "~/" .mountPath) .subPath) }}
@@ -245,7 +246,7 @@ torchrun.
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* `preflight.nodeTest` if the nodes of this task are tested, by its image's Python and torch. */}}
+{{/* `preflight.nodeTest` if this task's nodes are tested, by its image's Python and torch. */}}
 {{- define "job-group.testOfTask" -}}
 {{- if or .task.accelerator (eq (include "job-group.launcher" .) "ddp-launch") -}}
 {{ include "job-group.nodeTest" .root }}

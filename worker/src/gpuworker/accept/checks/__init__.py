@@ -1,1 +1,1 @@
-"""Checks of nodes and worlds: one file or folder per check, found by gpuworker.judgement.registry."""
+"""Checks of nodes and worlds: one file or folder each, found by judgement.registry."""
