@@ -75,6 +75,23 @@ def test_a_file_of_many_reports_has_one_per_line() -> None:
     assert error.startswith("reports.jsonl: line 3: not readable as JSON")
 
 
+@pytest.mark.parametrize(
+    "form", ["{}", "[pod/n1/test] {}", "2026-01-01T00:00:00Z {}", "log", "line"]
+)
+def test_a_log_has_the_reports_that_pods_could_not_send(form: str) -> None:
+    """With a prefix, with a time, and as docker's and other logs wrap them in JSON."""
+    reports = [json.dumps(complete_report(f"n{number}")) for number in (1, 2)]
+
+    def logged(line: str) -> str:
+        return form.format(line) if "{" in form else json.dumps({form: line + "\n", "time": 1})
+
+    lines = ["[RESULT] node=n1", *reports, reports[0][:100], "[END]"]
+    found = from_text("log", "\n".join(map(logged, lines)).encode())
+    assert [source.report and source.report.node for source in found] == ["n1", "n2", None]
+    (alone,) = from_text("log", logged(reports[0]).encode())
+    assert alone.report.node == "n1"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "endless", "dangling", "huge"])
 def test_what_is_no_file_in_a_folder_costs_its_own_row(
     kind: str, tmp_path: Path, monkeypatch

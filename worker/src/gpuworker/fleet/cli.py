@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="report, log, folder of them, or - (default: -)"
+        "paths", nargs="*", metavar="PATH", help="reports, log, folder of them, or - (default: -)"
     )
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
     expected.add_options(parser)

@@ -1,6 +1,7 @@
 """Reads reports: from files and folders, and from what was posted, and how large one may be.
 
-A file has one report, or one per line, as the page saves them.
+A file has one report, or one per line, as the page saves them, or as a pod logs the one that it
+could not send. Lines of a log may have a prefix, or be texts in JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gpuworker.runtime.plain_files import read_plain
 
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 MOST_NAMED = 8
+BEGIN = '{"'  # of JSON
 MOST_FILE_BYTES = 1 << 30  # of a file with the reports of many nodes
 
 
@@ -64,14 +66,18 @@ def from_file(file: Path, most: int, follow: bool = False) -> list[Source]:
 
 
 def from_text(name: str, data: bytes) -> list[Source]:
-    """One report as JSON, or one per line."""
+    """One report as JSON, or one per line among other lines."""
     text = data.decode(errors="replace").removeprefix("\ufeff")
     if not text.strip():
         return [Source(name, error="is empty")]
-    if (whole := _source(name, text)).report or "\n" not in text.strip():
+    if (whole := _source(name, text)).report:
         return [whole]
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    found = [_source(f"{name}: line {number}", line) for number, line in lines]
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line[max(0, line.find(BEGIN)) :].strip()
+        if line.startswith("{"):
+            found.append(_source(f"{name}: line {number}", line))
+    found = [source for source in found if source.error != NOT_A_REPORT]
     return found if any(source.report for source in found) else [whole]
 
 
@@ -79,6 +85,9 @@ def _source(name: str, text: str) -> Source:
     found: object = None
     try:
         found = parsed(text)
+        if isinstance(found, dict) and "checks" not in found:
+            texts = [each for each in found.values() if isinstance(each, str)]
+            found = next((parsed(each) for each in texts if each.startswith(BEGIN)), found)
         return Source(name, report_of(found))
     except json.JSONDecodeError as error:
         return Source(name, error=f"not readable as JSON: {error}")
