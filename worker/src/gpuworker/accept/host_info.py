@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+TIME_ERROR = 5  # of adjtimex
+
 
 @dataclass(frozen=True)
 class Xid:
@@ -34,7 +36,7 @@ def facts() -> dict[str, object]:
         "cpu_model": cpu_model(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "shm_bytes": _size_of("/dev/shm"),
-        **clock(),
+        "clock_synchronised": clock_synchronised(),
     }
 
 
@@ -165,18 +167,13 @@ def xid(text: str, age_s: float) -> Xid | None:
     return Xid(int(found[2]), found[1].lower(), found[3].strip(), age_s)
 
 
-def clock() -> dict[str, object]:
-    """Whether the kernel's clock is synchronised, and its maximum error (adjtimex(2), read-only).
-
-    A node cannot measure its own error; ddp-launch compares the clocks of all nodes.
+def clock_synchronised() -> bool | None:
+    """Whether the kernel's clock is synchronised (adjtimex(2), read-only); None where a container
+    may not ask.
     """
-    # struct timex on 64-bit Linux: modes, offset, freq, maxerror, esterror, status …; 208 bytes in
-    # all.
-    buffer = (ctypes.c_long * 26)()
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
-    if state < 0:  # forbidden in this container
-        return {"clock_synchronised": None, "clock_max_error_s": None}
-    return {"clock_synchronised": state != 5, "clock_max_error_s": buffer[3] / 1e6}  # 5: TIME_ERROR
+    timex = (ctypes.c_long * 26)()  # struct timex on 64-bit Linux has 208 bytes
+    state = ctypes.CDLL(None).adjtimex(timex)
+    return None if state < 0 else state != TIME_ERROR
 
 
 def _size_of(path: str) -> int | None:
