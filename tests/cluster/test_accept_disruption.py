@@ -52,7 +52,7 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
     kept, lost = nodes()
     label = f"{namespace.name}/page"
     namespace.cluster.kubectl("label", "node", lost.name, f"{label}=here")
-    where = f'fleet.nodeSelector={{"{label}": "here"}}'
+    where = f'fleet.podTemplate.spec.nodeSelector={{"{label}": "here"}}'
     accept(namespace, "--set-json", where, checks=SLOWLY)
 
     def testing() -> bool:

@@ -11,6 +11,7 @@ import pytest
 from hack.local_cluster.settings import Node, nodes
 from tests.helpers.cluster_faults import cut_network, frozen, kill_node, start_node
 from tests.helpers.ddp_pods import (
+    GRACE_PERIOD_S,
     HEARTBEAT_TIMEOUT_S,
     TRAIN,
     assert_verdict,
@@ -66,7 +67,9 @@ def test_a_network_cut_is_a_lost_node_on_both_sides(namespace: Namespace) -> Non
     start(namespace, *ONE_POD_PER_NODE, program=TRAIN_ON)
     wait_until_training(namespace)
     with cut_network(addresses(namespace)):
-        found = wait_for_ends(namespace, 0, 1, within_s=HEARTBEAT_TIMEOUT_S, since=now())
+        # The program waits in a collective and does not end on SIGTERM.
+        within_s = HEARTBEAT_TIMEOUT_S + GRACE_PERIOD_S
+        found = wait_for_ends(namespace, 0, 1, within_s=within_s, since=now())
     assert_verdict({0: found[0]}, 71, "node-lost", "node 1")
     assert_verdict({1: found[1]}, 71, "node-lost", "node 0")
 
