@@ -21,7 +21,8 @@ CHARTS = {
     "gpu-accept": ("accept-node", "accept-report", "ddp-tests"),
     "job-group": ("group-agent", "ddp-launch", "torchrun", "accept-node"),
 }
-REGISTRY = SOURCES / "gpuworker/judgement/registry.py"  # imports every module below checks
+REGISTRY = SOURCES / "gpuworker/judgement/registry.py"  # imports every module below CHECKS
+CHECKS = SOURCES / "gpuworker/accept/checks"
 DATA = (".json", ".css", ".js")
 
 
@@ -82,7 +83,7 @@ def sources(names: Iterable[str]) -> set[Path]:
                 continue
             todo += [each for name in named for each in files_of(name)]
         if file == REGISTRY:
-            todo += REGISTRY.with_name("checks").rglob("*.py")
+            todo += CHECKS.rglob("*.py")
     data = {each for file in found for each in file.parent.iterdir() if each.suffix in DATA}
     return found | data
 

@@ -173,7 +173,7 @@ def test_an_unschedulable_node_is_named(namespace):
 def test_too_little_shared_memory_is_the_cause(namespace):
     program = "open('/dev/shm/batch', 'wb').write(bytes(128 << 20))"
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi", program=program)
-    assert_ends(namespace, (0, 1), 1, "shared-memory-full", "/dev/shm/batch")
+    assert_ends(namespace, (0, 1), 1, "shared-memory-full", "train.py:1")
 
 
 def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace):
