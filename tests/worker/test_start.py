@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.judgement import registry
 from hack.gen import programs
 from tests.helpers.chart_programs import mount, write_call
 
@@ -117,6 +118,11 @@ def test_every_program_starts_from_its_archive_alone(chart, tmp_path):
             command, cwd=tmp_path, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)}
         )
         assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout + done.stderr
+        assert ("--bad-nodes" in done.stdout) == (name == "ddp-tests"), "a check"
+    if "accept-node" in programs.CHARTS[chart]:
+        command = [sys.executable, "-S", str(folder / "accept-node"), "--list"]
+        listed = subprocess.check_output(command, text=True, env={"TMPDIR": str(tmp_path)})
+        assert set(registry.node_checks()) <= set(listed.split())
 
 
 def test_archives_are_the_same_at_any_time_and_place():
