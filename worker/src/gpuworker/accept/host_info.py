@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuworker.runtime import machine
+
 TIME_ERROR = 5  # of adjtimex
 
 
@@ -31,8 +33,7 @@ def facts() -> dict[str, object]:
     clock.
     """
     return {
-        "cpus": len(os.sched_getaffinity(0)),
-        "cpu_quota": _cpu_quota(),
+        "cpus": machine.cpus(),
         "cpu_model": cpu_model(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "shm_bytes": _size_of("/dev/shm"),
@@ -182,11 +183,3 @@ def _size_of(path: str) -> int | None:
     except OSError:
         return None
     return found.f_blocks * found.f_frsize
-
-
-def _cpu_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
-    """CPUs of time that the container may use (cgroup v2), None without a limit."""
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = path.read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    return None

@@ -25,6 +25,7 @@ from gpuworker.accept import host_info
 from gpuworker.judgement import peer_comparison
 from gpuworker.judgement.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
+from gpuworker.runtime import machine
 
 SPEC = Spec(
     tag="MEMORY",
@@ -56,10 +57,9 @@ START_S = 60  # until all threads have their memory
 
 def measure(plan: Plan) -> Evidence:
     allowed = os.sched_getaffinity(0)
-    # more threads than that would be stopped in turn
-    quota = host_info.facts()["cpu_quota"] or len(allowed)
     nodes = halves(host_info.cores_by_numa_node(allowed))
-    count = min(max(1, int(quota)), MOST_CORES[plan.device], *map(len, nodes.values()))
+    # more threads than its quota would be stopped in turn
+    count = min(machine.cpus(), MOST_CORES[plan.device], *map(len, nodes.values()))
     groups = {name: spread(cpus, count) for name, cpus in nodes.items()}
     typical = peer_comparison.typical_time(plan.device)
     budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
