@@ -17,7 +17,9 @@ from tests.helpers.ddp_pods import (
 from tests.helpers.kube import wait_until
 
 
-@pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    "nodes", [2, *(pytest.param(each, marks=pytest.mark.matrix) for each in (1, 4, 8))]
+)
 def test_a_world_forms(namespace, nodes):
     install(namespace, "--set", f"nodes={nodes},procsPerNode=2")
     assert job_ends(namespace) == "Complete"
