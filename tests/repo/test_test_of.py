@@ -32,3 +32,10 @@ def test_every_source_has_tests():
 def test_a_source_has_the_tests_that_prove_it(path, test):
     assert (REPO / path).is_file()
     assert test in test_of.tests(path)
+
+
+def test_every_folder_of_tests_is_run_by_something():
+    commands = "".join((REPO / name).read_text() for name in ("hack/test.py", "Makefile"))
+    folders = {path.parent.name for path in (REPO / "tests").rglob("test_*.py")}
+    assert len(folders) > 10
+    assert [name for name in folders if f"tests/{name}" not in commands] == []
