@@ -15,7 +15,7 @@ import random
 
 import pytest
 
-from tests.e2e.test_gpu_accept import QUICKLY, fleet_of, fleet_when
+from tests.e2e.test_gpu_accept import QUICKLY, fleet_of, fleet_when, run_of
 from tests.helpers.kube import REPO, Cluster, Namespace, run, wait_until
 
 ROUNDS = int(os.environ.get("MARK_ROUNDS", "3"))
@@ -149,7 +149,7 @@ def node_of(space: Namespace, pod: str) -> str:
 
 def passed(space: Namespace, run_id: int) -> bool:
     fleet = fleet_of(space)
-    return bool(fleet) and [(n["run_id"], n["verdict"]) for n in fleet["nodes"]] == [
+    return bool(fleet) and [(run_of(n), n["verdict"]) for n in fleet["nodes"]] == [
         (str(run_id), "PASS")
     ]
 

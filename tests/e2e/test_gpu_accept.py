@@ -83,13 +83,18 @@ def fleet_when(
     return wait_until(found, what, deadline_s)
 
 
+def run_of(report: dict) -> str:
+    """The value `runId` of a report's run."""
+    return report["run_id"].rpartition("-")[0]
+
+
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
     nodes = space.cluster.schedulable_nodes()
 
     def complete(fleet):
         print(fleet["verdict"], fleet["reason"])
-        reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
+        reported = [node["node"] for node in fleet["nodes"] if run_of(node) == run_id]
         return sorted(reported) == nodes and fleet["verdict"] == verdict and not waits(fleet)
 
     return fleet_when(space, complete, f"{verdict} for {len(nodes)} nodes")
@@ -240,8 +245,17 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace):
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
     passes(namespace, "daemonset/accept-gpu-accept")
     for pod in node_pods(namespace):
-        assert report_of(namespace, pod["metadata"]["name"])["run_id"] == "2"
-    assert {node["run_id"] for node in fleet_with(namespace, "PASS", "2")["nodes"]} == {"2"}
+        assert run_of(report_of(namespace, pod["metadata"]["name"])) == "2"
+    assert {run_of(node) for node in fleet_with(namespace, "PASS", "2")["nodes"]} == {"2"}
+
+
+def test_an_upgrade_of_the_pods_counts_no_report_of_those_before(namespace):
+    """Also without a new run id: the new Job waits for a node, and the old one passed."""
+    accept(namespace, "--set", "workload=job")
+    fleet_with(namespace, "PASS")
+    upgrade(namespace, "--set", "workload=job,nodeSelector.nope=x")
+    fleet = fleet_when(namespace, lambda fleet: fleet["verdict"] != "PASS", "it no longer passes")
+    assert fleet["coverage"]["nodes_reported"] == 0 and not fleet_is_ready(namespace)
 
 
 def ended(space: Namespace, condition: str) -> list[dict]:

@@ -20,7 +20,7 @@ spec:
       resources: {requests: {cpu: 50m, memory: 256Mi}, limits: {cpu: "2", memory: 1Gi}}
       command: [/programs/accept-report, serve]
       args:
-        - --run-id={{ .Values.runId }}
+        - --run-id={{ include "gpu-accept.runId" . }}
         - --name={{ .Release.Namespace }}/{{ .Release.Name }}
         {{- include "gpu-accept.requested" . | nindent 8 }}
         {{- include "gpu-accept.expected" . | indent 8 }}
@@ -43,7 +43,7 @@ spec:
         {{- end }}
         {{- if .Values.fleet.claimName }}
         # Of this run and installation, because several may share a claim.
-        - --report-dir=/reports/{{ include "gpu-accept.fullname" . }}/{{ .Values.runId }}
+        - --report-dir=/reports/{{ include "gpu-accept.fullname" . }}/{{ include "gpu-accept.runId" . }}
         - --service={{ include "gpu-accept.fullname" . }}-fleet
         {{- else }}
         - --report-dir=/reports

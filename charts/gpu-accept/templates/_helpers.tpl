@@ -5,17 +5,29 @@
 app.kubernetes.io/component: fleet
 {{- end }}
 
-{{/* Name of the Job of this run. */}}
-{{- define "gpu-accept.job" -}}
+{{/* What tells this run from one of other pods. */}}
+{{- define "gpu-accept.runHash" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
   "fleet.claimName" "fleet.listPods" "fleet.podTemplate" "nodeActionsDryRun" -}}
+{{- if eq .Values.workload "daemonset" }}{{/* Its pods stay when these change. */}}
+{{- $never = concat $never (list "nodes" "nodeActions") }}
+{{- end -}}
 {{- $gpus := eq .Values.device "cuda" -}}
 {{- $world := .Values.world.enabled -}}
 {{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName"
   $gpus
   "fleet.deadlineSeconds" $world "world.args" $world "world.checks" $world -}}
-{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash"
-  (dict "root" . "never" $never "acts" $acts) }}
+{{ include "gpu-accept.hash" (dict "root" . "never" $never "acts" $acts) }}
+{{- end }}
+
+{{/* Name of the Job of this run. */}}
+{{- define "gpu-accept.job" -}}
+{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.runHash" . }}
+{{- end }}
+
+{{/* Id of this run: the page takes no report of pods that an upgrade has replaced. */}}
+{{- define "gpu-accept.runId" -}}
+{{ .Values.runId }}-{{ include "gpu-accept.runHash" . }}
 {{- end }}
 
 {{/* Something if the page lists the pods of the release. */}}
@@ -101,7 +113,7 @@ template:
 - --check-timeout={{ .Values.checkTimeoutSeconds | int64 }}
 {{- end }}
 - --report-dir=/reports
-- --run-id={{ .Values.runId }}
+- --run-id={{ include "gpu-accept.runId" . }}
 {{- end }}
 
 {{/* Image, variables and devices of a container that tests; call with root and set, more variables

@@ -10,7 +10,7 @@
   command: [/programs/accept-report, world]
   args:
     - --to=http://{{ include "gpu-accept.fullname" . }}-fleet
-    - --run-id={{ $values.runId }}
+    - --run-id={{ include "gpu-accept.runId" . }}
     - --node=$(NODE_NAME)
     - --address=$(POD_IP)
     - --ranks={{ include "gpu-accept.gpus" . | int | default 1 }}
