@@ -87,3 +87,15 @@ def test_limits_of_the_user_are_in_the_notes() -> None:
     report = complete_report("n1", dataclasses.replace(REQUESTED, limits={"gemm_bf16": 100.0}))
     assert [note for note in merged(report).notes if "gemm_bf16 100" in note]
     assert not [note for note in merged(complete_report("n1")).notes if "limits" in note]
+
+
+def test_a_rehearsal_proves_nothing_about_gpus_and_accuses_none() -> None:
+    rehearsed, asked = Requested("cpu", 0, "quick"), Requested("cuda", 8, "quick")
+    reports = [complete_report(f"n{number}", rehearsed) for number in range(3)]
+    fleet = merged(*reports, expected=Expected(3, requested=asked))
+    assert fleet.verdict == INCOMPLETE and fleet.rehearsal
+    assert {finding.kind for finding in fleet.findings} <= {
+        "contradiction",
+        "nodes-expected",
+        "missing",
+    }

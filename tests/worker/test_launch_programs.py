@@ -23,11 +23,14 @@ LAUNCH = [sys.executable, "-m", "gpuworker.launch.launcher", "--nproc-per-node=1
 TAGS = ("[ENV]", "[DDP]", "[STEP]", "[DONE]", "[FATAL]")
 # As ddp-launch sets them; both sides have the same ones, whose values differ.
 RANK = {
-    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
-    "ROLE_RANK": "0", "ROLE_WORLD_SIZE": "1", "ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
+    "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+    "ROLE_RANK": "0", "ROLE_WORLD_SIZE": "1", "ROLE_NAME": "default",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
     "ATTEMPT": "0", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1", "PYTHONPATH": "",
-    **{f"TORCHELASTIC_{name}": "" for name in ("RESTART_COUNT", "MAX_RESTARTS", "RUN_ID", "USE_AGENT_STORE", "ERROR_FILE")},
+    **{f"TORCHELASTIC_{name}": "" for name in ("RESTART_COUNT", "MAX_RESTARTS", "RUN_ID",
+                                               "USE_AGENT_STORE", "ERROR_FILE")},
     **{f"TORCH_{name}": "" for name in ("NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "NCCL_DUMP_ON_TIMEOUT",
                                         "NCCL_ASYNC_ERROR_HANDLING", "FR_BUFFER_SIZE", "FR_DUMP_TEMP_FILE")},
 }  # fmt: skip

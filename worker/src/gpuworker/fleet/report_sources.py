@@ -68,8 +68,8 @@ def from_file(file: Path, most: int, follow: bool = False) -> list[Source]:
 def from_text(name: str, data: bytes) -> list[Source]:
     """One report as JSON, or one per line among other lines."""
     text = data.decode(errors="replace").removeprefix("\ufeff")
-    if not text.strip():
-        return [Source(name, error="is empty")]
+    if "{" not in text:
+        return [Source(name, error="has no report" if text.strip() else "is empty")]
     if (whole := _source(name, text)).report:
         return [whole]
     found = []

@@ -127,6 +127,7 @@ class Fleet:
     racks: dict[str, list[str]] = field(default_factory=dict)  # all nodes, also without a report
     # node -> its mark in Kubernetes, or why it has none (marks.py, node_actions.py)
     marks: dict[str, str] = field(default_factory=dict)
+    rehearsal: bool = False
     name: str = ""  # of the installation
     schema_version: int = FLEET_SCHEMA_VERSION
 
@@ -150,14 +151,10 @@ class Fleet:
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
         return "; ".join(reasons[:3]) + more
 
-    @property
-    def rehearsal(self) -> bool:
-        return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
-
 
 def json_text(fleet: Fleet) -> str:
     """The fleet report as JSON, by the schema schemas/fleet.yaml."""
-    head = {"verdict": fleet.verdict, "reason": fleet.reason, "rehearsal": fleet.rehearsal}
+    head = {"verdict": fleet.verdict, "reason": fleet.reason}
     found = head | vars(fleet)
     return json.dumps(found, default=_fields, allow_nan=False, separators=(",", ":")) + "\n"
 

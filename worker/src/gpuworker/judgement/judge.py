@@ -120,9 +120,11 @@ def judge(
     for words in refused:
         whole.incomplete("bad-limit", words)
     plan = Plan(asked.device, asked.gpus, asked.level, models=models)
+    # What was seen of another device says nothing about this one.
+    seen = report.checks if report.requested.device == asked.device else []
     checks = [
         judge_check(known[evidence.name], evidence, limits, plan) if evidence.name in known
-        else _of_runner(evidence) for evidence in report.checks
+        else _of_runner(evidence) for evidence in seen
     ]  # fmt: skip
     if {check.verdict for check in checks} <= {SKIP}:
         whole.incomplete("missing", "no check passed or failed")

@@ -322,7 +322,7 @@ BY_DANGER: dict[Danger, dict[str, tuple]] = {
         "copy": ("a copy of another report", AGAIN),
         "stale": ("tested days before the others", AGAIN),
         "foreign": ("not of this fleet", EXPECTED),
-        "nodes-expected": ("the number of nodes is wrong or not set", EXPECTED),
+        "nodes-expected": ("what is expected is wrong or not set", EXPECTED),
         "no-report": ("no report", START_POD),
         "no-world": (
             "not checked across nodes yet",
