@@ -193,7 +193,7 @@ def findings(run: Run, status: Status, objects: Objects, warnings: Warnings) -> 
             lines += what_kept(status.ranks, warnings)
         found.append(Finding(cause, tuple(ranks), detail, lines, rank.exit_code, rank is first))
     if run.page and not found and not is_true(run.page, "Ready") and run.ranks:
-        found = [Finding("not-accepted", tuple(run.ranks), "the page has not accepted the fleet")]
+        found = [Finding("not-accepted", (run.name,), "the page has not accepted the fleet")]
     if status.state == "done":
         return [each for each in found if each.first]
     if status.state == "failed" and not found:  # its pods and Jobs are gone
