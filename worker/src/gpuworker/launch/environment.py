@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.protocol import Orders
@@ -69,6 +70,8 @@ def of_rank(
     if re.match(r"2\.\d\.|2\.10", machine.torch_version()):  # later ones warn of these
         defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
         defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
+    if b"LC_CTYPE=" not in Path("/proc/self/environ").read_bytes():
+        inherited.pop("LC_CTYPE", "")  # this Python's own, where there is no locale (PEP 538)
     inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", "")  # a torchrun in a rank is the image's own
     if orders.left_out:
         inherited["NODE_RANK"] = str(node)
