@@ -57,7 +57,7 @@ def clean() -> dict[str, str]:
 def run(command: list[str], folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess:
     encoded = [os.fsencode(word) for word in command]
     return subprocess.run(
-        encoded, cwd=folder, env=environ, input=b"given", capture_output=True, timeout=300, start_new_session=True,
+        encoded, cwd=folder, env=environ, input=b"given", capture_output=True, timeout=120, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
 
