@@ -5,7 +5,7 @@
 app.kubernetes.io/component: fleet
 {{- end }}
 
-{{/* What tells this run from one of other pods. */}}
+{{/* Hash of what the user chose for the pods of this run. */}}
 {{- define "gpu-accept.runHash" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
   "fleet.claimName" "fleet.listPods" "fleet.podTemplate" "nodeActionsDryRun" -}}
@@ -90,6 +90,19 @@ template:
 {{- end }}
 {{- end }}
 
+{{/* The volumes that it tests: claims, or what podTemplate mounts at their paths. */}}
+{{- define "gpu-accept.volumes" -}}
+{{- $mounted := list }}
+{{- range dig "spec" "initContainers" list .Values.podTemplate }}
+{{- range .volumeMounts }}{{ $mounted = append $mounted (clean .mountPath) }}{{ end }}
+{{- end }}
+{{- range $name, $path := dict "outputs" "/out" "datasets" "/data" }}
+{{- if or (get $.Values.volumes $name).claimName (has $path $mounted) }}
+- --volume={{ $name }}={{ $path }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Arguments of the tests of a node. */}}
 {{- define "gpu-accept.args" -}}
 - --exit-zero
@@ -100,15 +113,7 @@ template:
 {{- range $what, $version := .Values.expect }}
 - {{ printf "--expect=%s=%s" $what $version | replace "$" "$$" | quote }}
 {{- end }}
-{{- $mounted := list }}
-{{- range dig "spec" "initContainers" list .Values.podTemplate }}
-{{- range .volumeMounts }}{{ $mounted = append $mounted (clean .mountPath) }}{{ end }}
-{{- end }}
-{{- range $name, $path := dict "outputs" "/out" "datasets" "/data" }}
-{{- if or (get $.Values.volumes $name).claimName (has $path $mounted) }}
-- --volume={{ $name }}={{ $path }}
-{{- end }}
-{{- end }}
+{{- include "gpu-accept.volumes" . }}
 {{- if not (kindIs "invalid" .Values.checkTimeoutSeconds) }}
 - --check-timeout={{ .Values.checkTimeoutSeconds | int64 }}
 {{- end }}

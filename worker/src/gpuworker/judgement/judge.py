@@ -120,7 +120,7 @@ def judge(
     for words in refused:
         whole.incomplete("bad-limit", words)
     plan = Plan(asked.device, asked.gpus, asked.level, models=models)
-    # What was seen of another device says nothing about this one.
+    # Evidence of another device is no evidence of this one.
     seen = report.checks if report.requested.device == asked.device else []
     checks = [
         judge_check(known[evidence.name], evidence, limits, plan) if evidence.name in known

@@ -91,10 +91,11 @@ def merge(sources: Sequence[Source], expected: Expected = ANYTHING) -> Fleet:
     names |= {*coverage.missing, *(each.node for each in parts)}
     racks = racks_of(sorted(names - {""}, key=natural_sort_key))
     rows = causes(parts, nodes, racks)
-    found = Fleet(coverage, nodes, worlds, findings, distributions, notes, parts, rows, racks)
     devices = {each.device for each in [expected.requested, *nodes, *worlds] if each}
-    found.rehearsal = "cpu" in devices
-    return found
+    return Fleet(
+        coverage, nodes, worlds, findings, distributions, notes, parts, rows, racks,
+        rehearsal="cpu" in devices,
+    )  # fmt: skip
 
 
 def _sort_key(finding: Finding) -> tuple:
